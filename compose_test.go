@@ -32,13 +32,13 @@ func TestComposeIsLocal(t *testing.T) {
 		for _, port := range service.Ports {
 			published++
 			if !strings.HasPrefix(port, "${AHP_ADDRESS:-127.0.0.1}:") {
-				t.Errorf("%s publishes %s on all interfaces", name, port)
+				t.Errorf("the service %s publishes port %s on all interfaces; want 127.0.0.1 only", name, port)
 			}
 		}
 	}
 	for name, service := range compose.Services {
 		if service.ReadOnly && len(service.Tmpfs) == 0 {
-			t.Errorf("the service %s has no writable /tmp for the host-agent's control socket", name)
+			t.Errorf("the service %s has no writable /tmp; want one for the host-agent's control socket", name)
 		}
 	}
 	for _, name := range []string{"AHP_RELAY_CANVAS_DOMAIN", "AHP_RELAY_PUBLIC_URL"} {
@@ -86,6 +86,6 @@ func TestComposeWithCertificate(t *testing.T) {
 		t.Errorf("the host-agent reaches %s, the relay is %s; want the certificate's name", agent.Environment["AHP_AGENT_RELAY"], relay.Container)
 	}
 	if len(relay.Ports) > 0 {
-		t.Error("both compose files publish ports; want them only in one")
+		t.Error("docker-compose.yml and docker-compose.tls.yml both publish ports; want only one to do so")
 	}
 }

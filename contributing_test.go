@@ -30,7 +30,7 @@ func TestContributingAnswersNewcomers(t *testing.T) {
 		}
 		text, err := os.ReadFile(task.file)
 		if err != nil {
-			t.Errorf("CONTRIBUTING.md sends newcomers to %s: %v", task.file, err)
+			t.Errorf("CONTRIBUTING.md names the file %s, which cannot be read: %v", task.file, err)
 		} else if !strings.Contains(string(text), task.declares) {
 			t.Errorf("%s lacks %q; correct the answer in CONTRIBUTING.md", task.file, task.declares)
 		}

@@ -112,7 +112,7 @@ func TestLinksOfDocuments(t *testing.T) {
 		}
 	}
 	if links < 20 {
-		t.Errorf("%d links looked at; want all", links)
+		t.Errorf("the test has checked only %d links; want those in all documents", links)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestReadmeClaims(t *testing.T) {
 		}
 	}
 	if lines != 5 {
-		t.Errorf("%d lines have figures; want five", lines)
+		t.Errorf("README.md has %d lines with figures; want five", lines)
 	}
 	claim := resumeClaim.FindSubmatch(text)
 	if claim == nil {

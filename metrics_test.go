@@ -110,10 +110,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, s := range strange {
-		t.Errorf("%s: want ahp_relay_… or ahp_agent_…", s)
+		t.Errorf("the metric name %s in the code: want ahp_relay_… or ahp_agent_…", s)
 	}
 	if len(code) < 40 {
-		t.Errorf("%d names found in the code; want all", len(code))
+		t.Errorf("the test has found %d metric names in the code; want all", len(code))
 	}
 }
 
@@ -171,7 +171,7 @@ func TestDashboardAsksForKnownMetrics(t *testing.T) {
 		}
 	}
 	if seen < 40 {
-		t.Errorf("%d metrics in the dashboard; want all", seen)
+		t.Errorf("the test has found %d metrics in the dashboard; want all", seen)
 	}
 }
 

@@ -271,7 +271,7 @@ func TestAgentAsksForPermission(t *testing.T) {
 		c.prompt("t1", "go")
 		ready := c.until("chat/toolCallReady")
 		if got := ready["options"].([]any)[0].(map[string]any)["label"]; got != "Just this time" {
-			t.Errorf("the first option is %q; want the agent's label of the narrowest", got)
+			t.Errorf("the first option is %q; want Just this time, the agent's label for a single permission", got)
 		}
 		c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"t",`+test.answer+`}`)
 		c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"t","approved":true,"confirmed":"user-action","selectedOptionId":"always"}`)

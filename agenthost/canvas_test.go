@@ -193,7 +193,7 @@ func TestCanvasIsServedOnLoopback(t *testing.T) {
 		t.Errorf("GET %s = %d, %q; want 200 with the title Notes", url, code, body)
 	}
 	if code, _ := get(strings.TrimSuffix(url, "index.html") + "%2e%2e/app.js"); code != 404 {
-		t.Errorf("traversal: %d; want 404", code)
+		t.Errorf("GET of a path with an encoded ..: HTTP %d; want 404", code)
 	}
 	_, err := c.Call(testContext(t), "canvasReadResource", params{"channel": channel, "uri": "ahp-canvas-content:/notes-1/index.html"})
 	wantCode(t, err, ahp.CodeMethodNotFound)

@@ -94,7 +94,7 @@ func TestAgentAsksTwice(t *testing.T) {
 	c.until("chat/toolCallReady")
 	close(asked)
 	if err := <-second; !errors.Is(err, agenthost.ErrEnded) {
-		t.Errorf("the second request gets %v; want %v", err, agenthost.ErrEnded)
+		t.Errorf("the agent's second request for the same permission returns %v; want %v", err, agenthost.ErrEnded)
 	}
 	c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"t","approved":true,"confirmed":"user-action"}`)
 	c.until("chat/turnComplete")
@@ -190,12 +190,12 @@ func TestAgentsTerminalShowsItsOutput(t *testing.T) {
 			turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "sh", Kind: agenthost.ToolExecute, Status: agenthost.ToolRunning, Content: []agenthost.ToolContent{{Terminal: term}}})
 			code, err := term.Wait(ctx)
 			if text, _, _ := term.Output(); code != 3 || err != nil || text != "Ada is here\n" {
-				return agenthost.End{}, fmt.Errorf("exit code %d, %v, output %q", code, err, text)
+				return agenthost.End{}, fmt.Errorf("the command ended with exit code %d, %v, output %q; want 3 and Ada is here", code, err, text)
 			}
 			turn.Tool(agenthost.ToolUpdate{ID: "t", Status: agenthost.ToolCompleted})
 			term.Release()
 			if _, err := chat.OpenTerminal(agenthost.ProcessSpec{Command: "true", Folder: "/"}); err == nil {
-				return agenthost.End{}, errors.New("a terminal outside of the folders")
+				return agenthost.End{}, errors.New("OpenTerminal outside of the permitted folders succeeds")
 			}
 			return agenthost.End{}, nil
 		}}, nil

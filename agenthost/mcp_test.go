@@ -175,10 +175,10 @@ func TestMCPChannelServesToolsAndResources(t *testing.T) {
 				t.Errorf("resources/read with the channel in params: %s, %v; want the resource's text", got, err)
 			}
 			if got := callTop(t, c, "two", server.Channel, "tools/list", params{"channel": "mcp://other/x"}); !strings.Contains(got, "-32602") {
-				t.Errorf("two channels: %s; want an error", got)
+				t.Errorf("a request that names two channels is answered %s; want an error", got)
 			}
 			if got := callTop(t, c, "none", "mcp://other/x", "tools/list", params{}); !strings.Contains(got, "-32008") {
-				t.Errorf("no such channel: %s; want -32008", got)
+				t.Errorf("a request to an unknown channel is answered %s; want -32008", got)
 			}
 			mustNotify(t, c, server.Channel, "notifications/message", params{"level": "info", "data": "from a client"})
 			waitLog(t, c, server.Channel, `info: \"from a client\"`)

@@ -134,7 +134,7 @@ func TestInterruptedTurnSurvives(t *testing.T) {
 	agent.mu.Lock()
 	defer agent.mu.Unlock()
 	if last := agent.starts[len(agent.starts)-1]; last.ID != "c1" || last.Replay {
-		t.Errorf("the agent gets %+v; want the former conversation's id", last)
+		t.Errorf("the agent gets %+v; want the id of the conversation from before the restart", last)
 	}
 	if turns := d.chatState()["turns"].([]any); len(turns) != 3 {
 		t.Errorf("after a further prompt, the chat has %d turns; want 3", len(turns))

@@ -20,7 +20,7 @@ func TestResultKeepsTheIDsSpelling(t *testing.T) {
 			result = []byte(test.result)
 		}
 		if got := ahp.AppendResult([]byte("before"), []byte(test.id), result); string(got) != "before"+test.want {
-			t.Errorf("AppendResult(before, %s, %s) = %s; want before%s", test.id, test.result, got, test.want)
+			t.Errorf("AppendResult(before, %s, %s) = %s; want before and then %s", test.id, test.result, got, test.want)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestErrorKeepsTheIDsSpelling(t *testing.T) {
 	for _, test := range tests {
 		got := ahp.AppendError([]byte("before"), test.id, test.code, test.message, test.data)
 		if string(got) != "before"+test.want {
-			t.Errorf("AppendError(before, %s, %d, %q, %s) = %s; want before%s",
+			t.Errorf("AppendError(before, %s, %d, %q, %s) = %s; want before and then %s",
 				test.id, test.code, test.message, test.data, got, test.want)
 		}
 	}

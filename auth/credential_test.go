@@ -38,17 +38,17 @@ func TestCredentialRoundTrip(t *testing.T) {
 	// VerifyHost must refuse a credential as an enrolment token, because it would not check the
 	// proof of its key.
 	if _, err := k.Tokens().VerifyHost(credential); !errors.Is(err, auth.ErrTokenInvalid) {
-		t.Errorf("as an enrolment token: %v; want ErrTokenInvalid", err)
+		t.Errorf("VerifyHost of a credential = %v; want ErrTokenInvalid", err)
 	}
 	if _, err := k.Tokens().VerifyClient(credential); !errors.Is(err, auth.ErrTokenInvalid) {
-		t.Errorf("as a client token: %v; want ErrTokenInvalid", err)
+		t.Errorf("VerifyClient of a credential = %v; want ErrTokenInvalid", err)
 	}
 	token, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := k.Tokens().VerifyAgent(token); err != nil || got.Key != nil {
-		t.Errorf("an enrolment token: %+v, %v; want no key", got, err)
+		t.Errorf("VerifyAgent of an enrolment token = %+v, %v; want no key", got, err)
 	}
 
 	for name, change := range map[string]func(header, claims map[string]any){

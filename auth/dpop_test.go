@@ -107,7 +107,7 @@ func TestNonceOfAnotherProcessIsNotOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if proof, err := keys.CheckProof(claimed, asked); err != nil || proof.Own != (i == 0) {
-			t.Errorf("at process %d: %+v, %v; want Own %v", i, proof, err, i == 0)
+			t.Errorf("CheckProof by relay process %d = %+v, %v; want Own %v", i, proof, err, i == 0)
 		}
 	}
 }
@@ -176,10 +176,10 @@ func FuzzProofOfDevice(f *testing.F) {
 		case err == nil && proof != good && got.Thumbprint == device.Thumbprint():
 			// An ES256 signature has a second valid form.
 			if a, b := strings.LastIndexByte(good, '.'), strings.LastIndexByte(proof, '.'); good[:a] != proof[:b] {
-				t.Errorf("the proof %s is accepted for the key of %s; want only its second ES256 form", proof, good)
+				t.Errorf("the proof %s is accepted for the key of %s; want that only for a proof with the same content", proof, good)
 			}
 		case err != nil && !errors.Is(err, auth.ErrProofInvalid) && !errors.Is(err, auth.ErrProofStale):
-			t.Errorf("%s: %v; want ErrProofInvalid or ErrProofStale", proof, err)
+			t.Errorf("CheckProof(%s) = %v; want ErrProofInvalid or ErrProofStale", proof, err)
 		}
 	})
 }

@@ -94,17 +94,17 @@ func TestOriginsIncludeTheMakersOrigins(t *testing.T) {
 	device := auth.DeriveFromDevice("device-1", "ada", added, nil)
 	access := auth.Client{ID: "minutes", Subject: "ada", Device: "device-1", Key: "thumbprint", IssuedAt: time.Unix(2000, 0), Origins: device}
 	if got := access.Derive(); !reflect.DeepEqual(got, []auth.Origin{{ID: "device-1", Subject: "ada", Issued: 1000}}) {
-		t.Errorf("the origins of what the device makes are %+v; want the device alone", got)
+		t.Errorf("grants derived from the device's token have the origins %+v; want the device alone", got)
 	}
 	token := auth.Client{ID: "month", Subject: "ada", Device: "device-1", IssuedAt: time.Unix(3000, 0), Origins: access.Derive()}
 	want := []auth.Origin{{ID: "month", Subject: "ada", Issued: 3000}, {ID: "device-1", Subject: "ada", Issued: 1000}}
 	if got := token.Derive(); !reflect.DeepEqual(got, want) {
-		t.Errorf("by a token of a device: %+v; want %+v", got, want)
+		t.Errorf("grants derived from a device's token have the origins %+v; want %+v", got, want)
 	}
 	token.Origins = nil // a relay without origins issued it
 	want[1].Issued = 3000
 	if got := token.Derive(); !reflect.DeepEqual(got, want) {
-		t.Errorf("by a token of a device without origins: %+v; want %+v", got, want)
+		t.Errorf("grants derived from a token without the device's origins have the origins %+v; want %+v", got, want)
 	}
 	host := auth.Enrolment{ID: "credential", Host: "laptop", IssuedAt: time.Unix(4000, 0), Origins: device}
 	if got := host.Derive(); !reflect.DeepEqual(got, append([]auth.Origin{{ID: "credential", Host: "laptop", Issued: 4000}}, device...)) {

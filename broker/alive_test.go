@@ -67,10 +67,10 @@ func TestSilentLineIsAsked(t *testing.T) {
 		err := <-ended
 		lasted := time.Since(start)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || lasted < time.Minute || lasted > time.Minute+askAfter+idleTimeout {
-			t.Errorf("ended after %v: %v; want it given up when it did not answer", lasted, err)
+			t.Errorf("the connection ended after %v with %v; want it given up soon after its peer stops answering", lasted, err)
 		}
 		if most := int64(lasted/askAfter) + 1; asks.Load() > most || asks.Load() < most-1 {
-			t.Errorf("asked %d times in %v; want every %v", asks.Load(), lasted, askAfter)
+			t.Errorf("the silent peer was probed %d times in %v; want a probe every %v", asks.Load(), lasted, askAfter)
 		}
 	})
 }
@@ -92,11 +92,11 @@ func TestBusyLineIsNotAsked(t *testing.T) {
 		}
 		synctest.Wait()
 		if asks.Load() > 0 {
-			t.Errorf("a busy line is asked %d times; want 0", asks.Load())
+			t.Errorf("a busy connection is probed %d times; want 0", asks.Load())
 		}
 		go func() { _, _ = far.Read(make([]byte, 10)) }() // reads the probe and does not answer
 		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(spoke) != idleTimeout || asks.Load() != 1 {
-			t.Errorf("ended %v after it fell silent, asked %d times: %v; want %v, once", time.Since(spoke), asks.Load(), err, idleTimeout)
+			t.Errorf("the connection ended %v after its last bytes, after %d probes, with %v; want it after %v, and one probe", time.Since(spoke), asks.Load(), err, idleTimeout)
 		}
 	})
 }

@@ -49,7 +49,7 @@ func TestAskAgainEnds(t *testing.T) {
 		refused, asked := errors.New("refused"), 0
 		_, err = broker.AskAgain(t.Context(), func(context.Context) (int, error) { asked++; return 0, refused })
 		if !errors.Is(err, refused) || asked != 1 {
-			t.Errorf("AskAgain = %v after %d questions; want what was said to the first", err, asked)
+			t.Errorf("AskAgain = %v after %d requests; want the error of the first request", err, asked)
 		}
 	})
 }

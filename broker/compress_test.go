@@ -94,14 +94,14 @@ func TestUnpackerIsBounded(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if n, err := unpack(t, short); n != length || err != nil {
-		t.Errorf("%d compressed zeros unpack to %d bytes, %v; want all", length, n, err)
+		t.Errorf("%d compressed zeros unpack to %d bytes, %v; want %[1]d bytes", length, n, err)
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
-		t.Errorf("%d bytes of memory for a stream of %d bytes; want less than 4 MiB", took, len(short))
+		t.Errorf("unpacking a stream of %[2]d bytes allocates %[1]d bytes; want less than 4 MiB", took, len(short))
 	}
 	if _, err := unpack(t, compressed(t, 10<<20, 8<<20)); !errors.Is(err, zstd.ErrWindowSizeExceeded) {
-		t.Errorf("a window of 8 MiB: %v; want %v", err, zstd.ErrWindowSizeExceeded)
+		t.Errorf("unpacking a stream with a window of 8 MiB: %v; want %v", err, zstd.ErrWindowSizeExceeded)
 	}
 }
 

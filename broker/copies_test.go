@@ -68,7 +68,7 @@ func (y *youngCluster) after(t *testing.T, d time.Duration, want int) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if y.copies != want {
-		t.Errorf("there are %d copies at %d servers after %v; want %d", y.copies, y.servers, d, want)
+		t.Errorf("the stream has %d copies in a cluster of %d servers after %v; want %d", y.copies, y.servers, d, want)
 	}
 }
 
@@ -78,7 +78,7 @@ func (y *youngCluster) seldom(t *testing.T) {
 	t.Helper()
 	y.set(func() {
 		if y.looks > 200 {
-			t.Errorf("a cluster of %d servers was asked %d times in an hour; want at most 200", y.servers, y.looks)
+			t.Errorf("the relay asked a cluster of %d servers %d times in an hour about its copies; want at most 200", y.servers, y.looks)
 		}
 	})
 }

@@ -107,7 +107,7 @@ func TestAgentComesBack(t *testing.T) {
 	}
 	t.Cleanup(agent.Close)
 	if err := natssite.Next(t, "retry", evs.Retrying); !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("Retrying(%v); want connection refused", err)
+		t.Errorf("the error passed to Retrying is %v; want connection refused", err)
 	}
 	if err := agent.Publish("ahp.v1.acme.laptop.x", nil); err == nil {
 		t.Error("Publish without a connection succeeded; want an error")
@@ -162,23 +162,23 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	}
 	agent := natssite.DialAgent(t, cfg)
 	if got := natssite.Next(t, "connection", connected); got != firstURL {
-		t.Errorf("connected to %s; want the first that is there, %s", got, firstURL)
+		t.Errorf("the agent connected to %s; want the first server that runs, %s", got, firstURL)
 	}
 	first.Close()
 	if got := natssite.Next(t, "connection", connected); got != secondURL {
-		t.Errorf("connected to %s; want the next one, %s", got, secondURL)
+		t.Errorf("the agent connected to %s; want the next server, %s", got, secondURL)
 	}
 	agent.Redial() // connects to the same server again
 	if got := natssite.Next(t, "connection", connected); got != secondURL {
-		t.Errorf("connected to %s after Redial; want %s", got, secondURL)
+		t.Errorf("the agent connected to %s after Redial; want %s", got, secondURL)
 	}
 	second.Close()
 	s.Start(t, strings.TrimPrefix(firstURL, "nats://"))
 	if got := natssite.Next(t, "connection", connected); got != firstURL {
-		t.Errorf("connected to %s; want %s again", got, firstURL)
+		t.Errorf("after its server's end, the agent connected to %s; want %s again", got, firstURL)
 	}
 	if len(waits) < 4 {
-		t.Errorf("%d waits; want one before each attempt but the first and Redial's", len(waits))
+		t.Errorf("the agent waited %d times; want a wait before each attempt except the first and Redial's", len(waits))
 	}
 	for len(waits) > 0 {
 		if wait := <-waits; wait < 100*time.Millisecond {
@@ -254,7 +254,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	t.Logf("longest gap around %d renewals: %v", len(evs.Reconnected), gap)
 	for len(evs.Disconnected) > 0 {
 		if err := <-evs.Disconnected; err != nil {
-			t.Errorf("cut off (%v); want reconnects of our own choice only", err)
+			t.Errorf("the connection broke with %v; want only the agent's own reconnects to renew credentials", err)
 		}
 	}
 }
@@ -283,7 +283,7 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	}
 	defer nc.Close()
 	if early := ends.Sub(natssite.Next(t, "end of the connection", gone)); early > time.Second {
-		t.Errorf("the connection was closed %v before the credentials expired; want at most 1 s", early)
+		t.Errorf("the connection was closed %v before the credentials expired; want at most 1 s before", early)
 	}
 	// NATS counts in seconds: it still accepts credentials during the second in which they expire.
 	natssite.Eventually(t, "expired credentials are refused", func() bool {
@@ -349,7 +349,7 @@ func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 	evs, cfg := natssite.Watched(cfg)
 	natssite.DialAgent(t, cfg)
 	if err := natssite.Next(t, "retry", evs.Retrying); err == nil {
-		t.Error("Retrying(nil); want a reason")
+		t.Error("Retrying was called without an error; want the reason")
 	}
 	if n := calls.Load(); n != 3 {
 		t.Errorf("credentials fetched %d times; want 3", n)
@@ -428,7 +428,7 @@ func TestFrozenLinkIsGivenUp(t *testing.T) {
 	frozen := time.Now()
 	f.Freeze()
 	if err := natssite.Next(t, "Disconnected", evs.Disconnected); !strings.Contains(err.Error(), "nothing received") {
-		t.Errorf("Disconnected(%v); want nothing received", err)
+		t.Errorf("the error passed to Disconnected is %v; want nothing received", err)
 	}
 	back := natssite.Next(t, "Reconnected", evs.Reconnected).Sub(frozen)
 	t.Logf("back after %v", back)
@@ -450,7 +450,7 @@ func TestFrozenNetworkIsGivenUp(t *testing.T) {
 		frozen := time.Now()
 		network.FreezeOpen()
 		if err := natssite.Next(t, "Disconnected", evs.Disconnected); !strings.Contains(err.Error(), "nothing received") {
-			t.Errorf("Disconnected(%v); want nothing received", err)
+			t.Errorf("the error passed to Disconnected is %v; want nothing received", err)
 		}
 		t.Logf("back after %v", natssite.Next(t, "Reconnected", evs.Reconnected).Sub(frozen))
 	}
@@ -523,7 +523,7 @@ func TestAgentOverWebSocket(t *testing.T) {
 			p := newProxy(t)
 			cfg.Proxy = func(u *url.URL) (*url.URL, error) {
 				if u.String() != test.front.URL {
-					t.Errorf("asked for the proxy of %v; want %v", u, test.front.URL)
+					t.Errorf("Proxy was called with %v; want %v", u, test.front.URL)
 				}
 				if !test.proxy {
 					return nil, nil
@@ -537,7 +537,7 @@ func TestAgentOverWebSocket(t *testing.T) {
 				t.Errorf("Authorization = %q; want Bearer %s", got, test.name)
 			}
 			if got := p.tunnels.Load() > 0; got != test.proxy {
-				t.Errorf("went through the proxy: %v; want %v", got, test.proxy)
+				t.Errorf("the connection went through the proxy: %v; want %v", got, test.proxy)
 			}
 		})
 	}
@@ -566,7 +566,7 @@ func TestRefusalOfAProxyHidesThePassword(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := natssite.Next(t, "retry", evs.Retrying); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "wrong") {
-			t.Errorf("Retrying(%v); want an error with %q and no password", err, want)
+			t.Errorf("the error passed to Retrying is %v; want one with %q and no password", err, want)
 		}
 		agent.Close()
 	}
@@ -720,7 +720,7 @@ func TestFullReceiverReportsItsLosses(t *testing.T) {
 		}
 	}
 	if got := natssite.Next(t, "Dropped", evs.Dropped); got != "ahp.v1.acme.laptop.down" {
-		t.Errorf("Dropped(%q); want ahp.v1.acme.laptop.down", got)
+		t.Errorf("Dropped was called with the subject %q; want ahp.v1.acme.laptop.down", got)
 	}
 }
 
@@ -730,7 +730,7 @@ func TestRedialReplacesTheConnection(t *testing.T) {
 	agent := natssite.DialAgent(t, cfg)
 	agent.Redial()
 	if err := natssite.Next(t, "Disconnected", evs.Disconnected); err != nil {
-		t.Errorf("Disconnected(%v); want nil", err)
+		t.Errorf("the error passed to Disconnected after a Redial is %v; want nil", err)
 	}
 	natssite.Next(t, "Reconnected", evs.Reconnected)
 }
@@ -753,7 +753,7 @@ func TestRedialAfterSleep(t *testing.T) {
 	})
 	for _, evs := range []*natssite.EventChannels{agentEvents, relayEvents} {
 		if err := natssite.Next(t, "Disconnected", evs.Disconnected); err != nil {
-			t.Errorf("Disconnected(%v); want nil: nobody was cut off", err)
+			t.Errorf("the error passed to Disconnected after a sleep is %v; want nil, because the agent itself has reconnected", err)
 		}
 		natssite.Next(t, "Reconnected", evs.Reconnected)
 	}
@@ -850,6 +850,6 @@ func TestBusyRelayIsObeyed(t *testing.T) {
 		t.Errorf("the first relay got %d attempts within its 60 s; want 1", len(asked[0]))
 	}
 	if pause := asked[1][1].Sub(asked[1][0]); pause < 900*time.Millisecond {
-		t.Errorf("the second relay was tried again after %v; want 1 to 2 s", pause)
+		t.Errorf("a host-agent tried the second relay again after %v; want 1 to 2 s", pause)
 	}
 }

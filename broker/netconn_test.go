@@ -49,7 +49,7 @@ func TestReadIsIdle(t *testing.T) {
 			t.Errorf("Read = %v; want nothing received", err)
 		}
 		if got, want := time.Since(start), 3*(idleTimeout-time.Millisecond)+idleTimeout; got != want {
-			t.Errorf("given up after %v; want %v", got, want)
+			t.Errorf("Read gave the silent connection up after %v; want %v", got, want)
 		}
 		if _, err := far.Write([]byte("x")); err == nil {
 			t.Error("the connection is open after the idle timeout; want it closed")
@@ -102,7 +102,7 @@ func TestWriteNeedsProgress(t *testing.T) {
 			t.Errorf("Write = %d, %v; want three pieces and a timeout", n, err)
 		}
 		if got, want := time.Since(start), 3*(writeTimeout-time.Millisecond)+writeTimeout; got != want {
-			t.Errorf("given up after %v; want %v", got, want)
+			t.Errorf("Write gave the stalled connection up after %v; want %v", got, want)
 		}
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("Read after a failed Write = %v; want it closed", err)
@@ -206,7 +206,7 @@ func TestRetriesAreSpread(t *testing.T) {
 		peak := slices.Max(back)
 		t.Logf("outage of %v: at most %d are back in %v", test.outage, peak, slot)
 		if peak > test.most {
-			t.Errorf("outage of %v: %d are back in %v; want at most %d", test.outage, peak, slot, test.most)
+			t.Errorf("after an outage of %v, %d host-agents reconnect within %v; want at most %d", test.outage, peak, slot, test.most)
 		}
 	}
 }

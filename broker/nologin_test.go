@@ -56,12 +56,12 @@ func TestHostAgentDialsOnlyWithCredentials(t *testing.T) {
 			defer agent.Close()
 			time.Sleep(time.Minute)
 			if asked.Load() < 5 || dialled.Load() > 0 {
-				t.Errorf("%s: %d requests for credentials, %d connections without them", scheme, asked.Load(), dialled.Load())
+				t.Errorf("%s: the host-agent made %d requests for credentials and %d connections without them; want at least 5 requests and no connection", scheme, asked.Load(), dialled.Load())
 			}
 			given.Store(true)
 			time.Sleep(time.Minute)
 			if dialled.Load() == 0 {
-				t.Errorf("%s: no connection with credentials", scheme)
+				t.Errorf("%s: the host-agent has credentials and does not connect; want a connection", scheme)
 			}
 		})
 	}

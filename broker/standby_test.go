@@ -93,14 +93,14 @@ func TestSecondConnectionIsUsed(t *testing.T) {
 	}
 	await(far.url())
 	if n := s.Server.Connections("acme"); n != 1 {
-		t.Errorf("%d connections to NATS; want one", n)
+		t.Errorf("the host-agent has %d connections to NATS; want one", n)
 	}
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")
 	own.cut()
 	natssite.Eventually(t, "the second connection is in use", func() bool { return agent.Leads(far.url()) })
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")
 	if n := far.handshakes.Load(); n != 1 {
-		t.Errorf("%d handshakes there; want one", n)
+		t.Errorf("the host-agent made %d handshakes at the second relay; want one", n)
 	}
 	await("")
 	await(near.url()) // a relay in another place than the current one
@@ -122,6 +122,6 @@ func TestNoSecondConnectionToEarlierRelay(t *testing.T) {
 	natssite.Eventually(t, "the agent has tried", func() bool { return old.idle.Load() > 0 })
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")
 	if !agent.Leads(own.url()) {
-		t.Error("the agent has left its relay; want it there")
+		t.Error("the host-agent has left its own relay; want it to stay")
 	}
 }

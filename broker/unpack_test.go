@@ -81,7 +81,7 @@ func TestEachFrameHeaderIsRead(t *testing.T) {
 				t.Errorf("two frames of %d bytes each unpack to %d bytes, %v; want both", size, len(got), err)
 			}
 			if _, err := unpack(t, one[:len(one)-1]); !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("a frame that is cut off: %v; want ErrUnexpectedEOF", err)
+				t.Errorf("unpacking a truncated frame = %v; want ErrUnexpectedEOF", err)
 			}
 			if err := r.Close(); err != nil {
 				t.Error(err)
@@ -116,7 +116,7 @@ func TestIdleFrameEnds(t *testing.T) {
 		}
 		say(6)
 		if open(0) {
-			t.Error("a frame with few bytes stays open; want it ended")
+			t.Error("the compressor keeps a frame with few bytes open; want it ended")
 		}
 		first = out.Len()
 		say(someSize)
@@ -132,7 +132,7 @@ func TestIdleFrameEnds(t *testing.T) {
 		}
 		say(6)
 		if open(frameIdle) {
-			t.Error("a frame which carries few bytes stays open after frameIdle; want it ended")
+			t.Error("the compressor keeps a frame with few new bytes open after frameIdle; want it ended")
 		}
 	})
 	// This runs outside the bubble, because decoders are pooled.

@@ -34,7 +34,7 @@ func TestFilesStayInTheProgram(t *testing.T) {
 	each := (live() - before) / times
 	runtime.KeepAlive(all)
 	if each > most {
-		t.Errorf("the files take %d bytes of memory; want at most %d", each, most)
+		t.Errorf("a second handler with the console's files takes %d bytes of memory; want at most %d", each, most)
 	}
 }
 

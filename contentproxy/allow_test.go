@@ -18,7 +18,7 @@ func TestPatternsAllowOrigins(t *testing.T) {
 		cfg := &Config{Allow: []Allowed{allowed}}
 		for url, want := range urls {
 			if _, _, ok := cfg.split(url); ok != want {
-				t.Errorf("%s allows %s: %t; want %t", pattern, url, ok, want)
+				t.Errorf("the pattern %s allows the address %s: %t; want %t", pattern, url, ok, want)
 			}
 		}
 	}

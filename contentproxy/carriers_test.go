@@ -60,11 +60,11 @@ func TestEachCarrierMintsTheHostsAddresses(t *testing.T) {
 						json = fmt.Sprintf(json, s.URL+"/app/index.html")
 						got := c.passes(carrier.Wrap(carriers.Part{Channel: "ahp-canvas:/1", JSON: json, Seq: 7, More: more, ID: 1}))
 						if minted := strings.Contains(got, address); minted != (more == "" && !carrier.Pieces) {
-							t.Errorf("the client gets %s; want a minted address only in a message without pieces or further members", got)
+							t.Errorf("the client gets %s; want ahp-canvas-content: in place of the address only for a whole message without unknown members", got)
 						}
 						a := c.reads("1", address, -32601)
 						if served := a.Error.Code == 0; served != (more == "") {
-							t.Errorf("with %q: the answer to the read is %+v; want content only without it", more, a)
+							t.Errorf("with the unknown member %q, the answer to a read is %+v; want content only without such a member", more, a)
 						}
 					}
 				})
@@ -82,7 +82,7 @@ func TestCanvasInAnAnswerIsMinted(t *testing.T) {
 	c.opens("k7", `{"resource":"ahp-canvas:/k7","identity":{"instanceId":"i"},"extensionId":"e"}`)
 	c.sends(`{"id":1,"method":"resolveCanvasSource","params":{"channel":"ahp-canvas:/k7"}}`)
 	if got := c.gets(`{"id":1,"result":{"availability":"ready","source":{"kind":"url","url":%q}}}`, s.URL+"/app/index.html"); !strings.Contains(got, `"ahp-canvas-content:/i/app/index.html"`) {
-		t.Errorf("the client gets %s; want a minted address", got)
+		t.Errorf("the client gets %s; want ahp-canvas-content: in place of the address", got)
 	}
 	c.reads("k7", "ahp-canvas-content:/i/app/index.html?x=1", -32601).wantText(t, "text/html; charset=utf-8", "<p>ä &amp; \u2028</p>x=1")
 }

@@ -30,11 +30,11 @@ func TestClaimsAreOfOneCanvas(t *testing.T) {
 	}
 	for _, port := range []int{4000, 4001, 5999, 9000} {
 		if c.mints("1", port) {
-			t.Errorf("an address with the port %d, which a client may have named, is minted; want none", port)
+			t.Errorf("an address with the port %d, which a client may have named, is replaced by ahp-canvas-content:; want it unchanged", port)
 		}
 	}
 	if !h.client(t).mints("2", 4000) {
-		t.Error("the host's address for a different canvas is not minted; want it minted")
+		t.Error("the host's address for a different canvas is not replaced by ahp-canvas-content:; want it replaced")
 	}
 	if n := len(h.claims[canvasKey{c.known, "ahp-canvas:/1"}]); n != maxPorts+1 {
 		t.Errorf("%d ports are remembered; want %d", n, maxPorts+1)
@@ -58,7 +58,7 @@ func TestClaimsInOtherWords(t *testing.T) {
 	c := newHost(t, Config{}).client(t)
 	c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":"http://LOCALHOST/"}}}`)
 	if c.mints("1", 80) {
-		t.Error("the address without a port is minted; want none")
+		t.Error("an address without a port is replaced by ahp-canvas-content:; want it unchanged")
 	}
 }
 

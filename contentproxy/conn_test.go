@@ -219,10 +219,10 @@ func TestTheHostDecides(t *testing.T) {
 	c.sends(`{"id":1,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":"ahp-canvas-content:/i1/x"}}`)
 	const answer = `{"id":1, "result":{"contents":[]}}`
 	if got := c.gets(answer); got != answer {
-		t.Errorf("the host's answer becomes %s; want it unchanged", got)
+		t.Errorf("the host's successful answer reaches the client as %s; want it unchanged", got)
 	}
 	if asked.Load() != 0 {
-		t.Error("the content's server got a request; want none")
+		t.Error("the canvas's HTTP server got a request although the host has answered; want none")
 	}
 }
 
@@ -245,7 +245,7 @@ func TestWhoMayRead(t *testing.T) {
 		"unsubscribed, while the host says more": {func(h *Host, c *client) {
 			c.sends(`{"method":"unsubscribe","params":{"channel":"ahp-canvas:/1"}}`)
 			if got := c.updates("1", `"url":"`+s.URL+`/app/other"`); !strings.Contains(got, "ahp-canvas-content:") {
-				t.Errorf("the client gets %s; want a minted address", got)
+				t.Errorf("the client gets the state %s; want ahp-canvas-content: in place of the address", got)
 			}
 		}, "1", index, ahp.CodePermissionDenied, "not subscribed"},
 		"unsubscribed":      {func(h *Host, c *client) { c.sends(`{"method":"unsubscribe","params":{"channel":"ahp-canvas:/1"}}`) }, "1", index, ahp.CodePermissionDenied, "not subscribed"},
@@ -281,7 +281,7 @@ func TestWhoMayRead(t *testing.T) {
 		})
 	}
 	if asked.Load() != 0 {
-		t.Errorf("the origin got %d requests; want 0", asked.Load())
+		t.Errorf("the canvas's HTTP server got %d requests from clients that may not read; want 0", asked.Load())
 	}
 }
 
@@ -365,7 +365,7 @@ func TestAddressesAreMintedAnywhere(t *testing.T) {
 			t.Errorf("%s, replay:\ngot  %s\nwant %s", name, got, want)
 		}
 		if len(again.canvases) != 1 {
-			t.Errorf("%s: subscribed to %d canvases; want the one that is not missing", name, len(again.canvases))
+			t.Errorf("%s: after the reconnect, the view has %d canvases; want the one that the host still has", name, len(again.canvases))
 		}
 	}
 }
@@ -428,7 +428,7 @@ func TestReadsAreShared(t *testing.T) {
 		close(gate)
 		wg.Wait()
 		if n := asked.Load(); n != 1 {
-			t.Errorf("asked %d times; want once", n)
+			t.Errorf("the canvas's server got %d requests for equal reads; want one", n)
 		}
 	})
 }
@@ -523,7 +523,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 			t.Errorf("%d requests at the same time; want at most %d", most.Load(), hostFetches)
 		}
 		if n := len(h.fetcher.flights); n != 0 {
-			t.Errorf("%d flights are remembered; want none", n)
+			t.Errorf("%d fetches are still listed after their end; want none", n)
 		}
 	})
 }

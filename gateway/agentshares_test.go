@@ -75,7 +75,7 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 	}
 	for _, bad := range []string{"/s#", "/s#" + strings.Repeat("A", 26), "/s#" + link.ID} {
 		if _, said := follow(t, relay, relay.URL()+bad); !strings.Contains(said, peopleapi.ErrLinkOver.Error()) {
-			t.Errorf("following the address %s: %s; want that the link is over", bad, said)
+			t.Errorf("following the invalid link %s: %s; want ErrLinkOver", bad, said)
 		}
 	}
 	for why, ask := range map[string]hostagent.ShareAsk{

@@ -32,10 +32,10 @@ func (w *world) wantBudget(beside, before int) {
 	w.Helper()
 	synctest.Wait()
 	if used := w.server.budget.used.Load(); w.server.budget.excess() > 0 || used < 0 {
-		w.Errorf("%d bytes wait; want at most %d", used, w.server.budget.limit)
+		w.Errorf("%d bytes are queued for clients; want at most %d", used, w.server.budget.limit)
 	}
 	if grown := heap() - before; grown > int(w.server.budget.limit)+beside {
-		w.Errorf("%d MiB are in use; want at most %d", grown/mib, (int(w.server.budget.limit)+beside)/mib)
+		w.Errorf("the process uses %d MiB of memory; want at most %d", grown/mib, (int(w.server.budget.limit)+beside)/mib)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 				time.Sleep(time.Minute)
 				w.wantBudget(beside, before)
 				if used := w.server.budget.used.Load(); used != 0 {
-					t.Errorf("%d bytes wait when all is over; want 0", used)
+					t.Errorf("%d bytes are counted as queued after all clients have left; want 0", used)
 				}
 				if w.closedWith(ahp.CloseOverloaded) != clients {
 					t.Errorf("%d clients were closed with 1013; want %d", w.closedWith(ahp.CloseOverloaded), clients)
@@ -153,7 +153,7 @@ func TestSharedFramesCountOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		if used := w.server.budget.used.Load(); used < 40<<10 || used > 256<<10 {
-			t.Errorf("%d bytes wait; want about 50 KiB, and the cost of the frames", used)
+			t.Errorf("%d bytes are counted for shared frames; want about 50 KiB, and the frames' own cost", used)
 		}
 		if n := len(w.server.hosts.all()); n != clients {
 			t.Errorf("%d clients are left; want %d", n, clients)
@@ -163,7 +163,7 @@ func TestSharedFramesCountOnce(t *testing.T) {
 		}
 		w.wantGone()
 		if used := w.server.budget.used.Load(); used != 0 {
-			t.Errorf("%d bytes wait when all are gone; want 0", used)
+			t.Errorf("%d bytes are counted as queued after all clients have left; want 0", used)
 		}
 	})
 }
@@ -298,7 +298,7 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 			return n
 		}
 		if o, y := count(old), count(young); o == 0 || y > 0 {
-			t.Errorf("%d of those were closed that have stood still for longest, and %d others; want some and none", o, y)
+			t.Errorf("%d of the clients stalled longest and %d of the others were closed; want at least 1, and 0", o, y)
 		}
 	})
 }
@@ -317,7 +317,7 @@ func TestNewClientsAreRefusedWithoutMemory(t *testing.T) {
 		request := w.upgrade(w.token(nil))
 		response, err := handshake{w.server.Handler()}.RoundTrip(request)
 		if err != nil || response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
-			t.Errorf("one client more: %v, %v; want 503, with a time", response.Status, err)
+			t.Errorf("a new client when memory is short: %v, %v; want HTTP 503 with Retry-After", response.Status, err)
 		}
 		_ = ends[0].Close()
 		synctest.Wait()
@@ -343,7 +343,7 @@ func TestHoldingBackDoesNotCountAsStandstill(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if passed := time.Duration(b.clock(time.Now()) - moved); passed != 500*time.Millisecond {
-			t.Errorf("%v have passed by the clock, and %v in all; want 500ms", passed, time.Since(began))
+			t.Errorf("the budget's clock has advanced by %v within %v; want 500ms, without the time held back", passed, time.Since(began))
 		}
 	})
 }

@@ -207,6 +207,6 @@ func TestOnlyOneSetupLinkOfAClusterWorks(t *testing.T) {
 	}
 	devices, err := one.server.Load().cfg.People.Devices("default", "")
 	if in != 1 || err != nil || len(devices) > 1 {
-		t.Errorf("%d are in, with %d devices, %v; want 1", in, len(devices), err)
+		t.Errorf("the setup link admitted %d visitors, and %d devices exist, %v; want 1 and 1", in, len(devices), err)
 	}
 }

@@ -29,7 +29,7 @@ func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
 		}
 		policy := w.Header().Get("Content-Security-Policy")
 		if inFrame := strings.Contains(path, ".html"); strings.HasPrefix(policy, "sandbox allow-scripts;") != inFrame || !strings.Contains(policy, "default-src 'none'") {
-			t.Errorf("%s: policy %q; want a sandbox only for frames, and default-src none", path, policy)
+			t.Errorf("%s: policy %q; want a sandbox only for pages in frames, and default-src none", path, policy)
 		}
 		if apart := path == "/math.html" || path == "/diagram.html"; apart && (strings.Contains(policy, "connect-src") || strings.Contains(policy, "http")) {
 			t.Errorf("the page %s, which shows an agent's text, has the policy %q; want no network", path, policy)

@@ -40,10 +40,10 @@ func TestOnlyConsoleOriginsCallTheInterfaces(t *testing.T) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		if got := w.Header().Get("Access-Control-Allow-Origin"); w.Code != c.status || got != c.allowed {
-			t.Errorf("%s %s from %q: %d, allowed %q; want %d, %q", c.method, c.path, c.origin, w.Code, got, c.status, c.allowed)
+			t.Errorf("%s %s from the origin %q: HTTP %d, allowed origin %q; want %d, %q", c.method, c.path, c.origin, w.Code, got, c.status, c.allowed)
 		}
 		if w.Header().Get("Access-Control-Allow-Credentials") != "" {
-			t.Error("an answer allows credentials; want none")
+			t.Error("an answer has Access-Control-Allow-Credentials; want it without")
 		}
 	}
 	for _, bad := range []string{"console.example", "https://console.example/", "*", "https://*.example/x"} {

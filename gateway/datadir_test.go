@@ -21,7 +21,7 @@ func TestDataDirRemembersCrashedInstances(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, d.crashed); diff != "" {
-			t.Errorf("former instances (-want +got):\n%s", diff)
+			t.Errorf("the crashed instances found in the data directory (-want +got):\n%s", diff)
 		}
 		return d
 	}
@@ -67,7 +67,7 @@ func TestDataDirRemembersCrashedInstances(t *testing.T) {
 	}
 	d, err := openDataDir(path)
 	if err != nil || len(d.crashed) != maxCrashed || d.crashed[0] != "x" {
-		t.Errorf("openDataDir = %v, %v; want %d names", d.crashed, err, maxCrashed)
+		t.Errorf("openDataDir = %v, %v; want %d instance names", d.crashed, err, maxCrashed)
 	}
 	end(d)
 }

@@ -109,12 +109,12 @@ func (c *clientEnd) wantTold(want []string) {
 	got := c.messages()
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
-			c.w.Errorf("message %d has %d bytes: %.200q; want %d: %.200q", i, len(got[i]), got[i], len(want[i]), want[i])
+			c.w.Errorf("message %d has %d bytes: %.200q; want %d bytes: %.200q", i, len(got[i]), got[i], len(want[i]), want[i])
 			return
 		}
 	}
 	if len(got) != len(want) {
-		c.w.Errorf("%d messages; want %d; the connection: %v", len(got), len(want), c.ended)
+		c.w.Errorf("the client got %d messages; want %d; its connection's end: %v", len(got), len(want), c.ended)
 	}
 }
 

@@ -41,7 +41,7 @@ func (a *fakeAgent) wantCredential(path string, proof agentsapi.KeyProof) (crede
 		a.t.Fatalf("%s: HTTP %d %s; want a credential", path, status, answer)
 	}
 	if left := time.Until(c.Expires); left < auth.DefaultCredentialTTL-time.Hour || left > auth.DefaultCredentialTTL {
-		a.t.Errorf("%s: the credential is good for %v; want %v, less at most an hour", path, left, auth.DefaultCredentialTTL)
+		a.t.Errorf("%s: the credential is valid for %v; want %v, less at most an hour", path, left, auth.DefaultCredentialTTL)
 	}
 	return c.Credential
 }

@@ -38,12 +38,12 @@ func TestFeederPublishesForReadersOnly(t *testing.T) {
 			f.take("a", routing.Piece{Number: uint64(i + 5), Last: true, Data: []byte(strings.Repeat("5", mib))})
 		}
 		if n := len(f.next.data); n > mostFed {
-			t.Errorf("%d bytes wait; want at most %d", n, mostFed)
+			t.Errorf("%d bytes wait to be published; want at most %d", n, mostFed)
 		}
 		close(slow)
 		synctest.Wait()
 		if len(got) < 2 || len(got) > 1+mostFed/mib || got[0] != "a 4" || got[1] != "a 5" {
-			t.Errorf("published %q; want 4, and a few of the following", got)
+			t.Errorf("the messages %q are published; want 4 of the first, and a few of the later ones", got)
 		}
 	})
 }
@@ -61,7 +61,7 @@ func TestWaitingPiecesShareAMessage(t *testing.T) {
 		w.add("relay", subject, routing.Piece{Number: i, Last: true, Data: []byte(strings.Repeat("x", 1000))})
 	}
 	if len(w.list) < 4 || len(w.list) > 8 {
-		t.Errorf("%d messages; want some of up to 64 KiB", len(w.list))
+		t.Errorf("the pieces were published in %d messages; want them joined in a few of up to 64 KiB", len(w.list))
 	}
 	next := uint64(0)
 	for _, m := range w.list {

@@ -104,7 +104,7 @@ func TestCloseDoesNotWait(t *testing.T) {
 				start := time.Now()
 				w.server.Close()
 				if took := time.Since(start); took > 0 {
-					w.Errorf("Close took %v; want no time", took)
+					w.Errorf("Close took %v; want it to return at once", took)
 				}
 			})
 		})
@@ -181,7 +181,7 @@ func TestSlowClientsDelayNoOther(t *testing.T) {
 		time.Sleep(defaultStall - time.Second)
 		synctest.Wait()
 		if n := len(w.server.hosts.all()); n != 3 {
-			w.Errorf("shortly before the end of its time %d clients are left; want 3", n)
+			w.Errorf("shortly before the slow clients' time ends, %d clients are connected; want 3", n)
 		}
 		time.Sleep(2 * time.Second)
 		wantCut(w.T, stalled)
@@ -194,11 +194,11 @@ func TestSlowClientsDelayNoOther(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(reader.messages()); n != 101 {
-			w.Errorf("the one that reads got %d messages; want 101", n)
+			w.Errorf("the client that reads got %d messages; want 101", n)
 		}
 		reader.wantOpen()
 		if n := len(w.server.hosts.all()); n != 2 {
-			w.Errorf("%d clients are left; want the one that reads and the slow one", n)
+			w.Errorf("%d clients are connected; want the client that reads and the slow one", n)
 		}
 	})
 }

@@ -166,7 +166,7 @@ func TestBusiestAddressIsEvicted(t *testing.T) {
 			m.end(m.conns[0], http.StateClosed)
 		}
 		if waiting, groups := m.h.table.Len(); waiting != 0 || groups != 0 {
-			rt.Errorf("%d unproven connections of %d addresses are left; want none", waiting, groups)
+			rt.Errorf("%d unauthenticated connections from %d addresses are counted; want none", waiting, groups)
 		}
 	})
 }

@@ -13,7 +13,7 @@ func TestLentCreditIsBounded(t *testing.T) {
 		lent += step
 	}
 	if lent != mib/lentShare || b.lent.Load() != int64(lent) {
-		t.Errorf("%d bytes are lent, and %d counted; want %d", lent, b.lent.Load(), mib/lentShare)
+		t.Errorf("%d bytes of credit are lent, and %d are counted as lent; want %d", lent, b.lent.Load(), mib/lentShare)
 	}
 	if b.lend(0) {
 		t.Error("lend(0) succeeds after a refused request; want false")

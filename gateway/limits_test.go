@@ -52,7 +52,7 @@ func TestFrequentReconnectsAreRefused(t *testing.T) {
 			}
 		}
 		if want := admission.DefaultLimits.Token.Opens * int(admission.RateWindow/time.Second); in != want {
-			w.Errorf("%d handshakes were answered as such; want %d", in, want)
+			w.Errorf("%d handshakes were admitted; want %d", in, want)
 		}
 		w.wantTooMany(guest, "limit of 10 connections made in a second of this token")
 		w.dial(w.token(func(c *auth.Client) { c.Subject = "ada" })).wantOpen()
@@ -60,7 +60,7 @@ func TestFrequentReconnectsAreRefused(t *testing.T) {
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(written.String()), "\n")
 		if len(lines) != 5 || !strings.Contains(written.String(), `"count":900}`) { // the fifth line is ada's
-			w.Errorf("the audit has %d lines; want the first and how many of handshakes and of limits, and one more:\n%s", len(lines), written.String())
+			w.Errorf("the audit has %d lines; want for handshakes and for limits the first event and a count, and one more line:\n%s", len(lines), written.String())
 		}
 	})
 }
@@ -111,17 +111,17 @@ func TestClientAboveItsRateIsReadLater(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := len(h.messages()); n != 10 {
-			w.Errorf("host got %d at once; want 10", n)
+			w.Errorf("the host got %d messages at once; want 10", n)
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if n := len(h.messages()); n != 13 {
-			w.Errorf("host got %d after 3 s; want 13", n)
+			w.Errorf("the host got %d messages after 3 s; want 13", n)
 		}
 		time.Sleep(time.Minute)
 		c.wantOpen()
 		if n := len(h.messages()); n != 15 {
-			w.Errorf("host got %d; want all 15", n)
+			w.Errorf("the host got %d messages in the end; want all 15", n)
 		}
 		bob := auth.Client{ID: "other", Tenant: testTenant, Subject: "ada", Hosts: []string{auth.AllHosts}}
 		other, _ := w.server.limits.Connect(bob, testHost, "")
@@ -184,16 +184,16 @@ func TestAddressWithBadTokensIsRefused(t *testing.T) {
 		for _, other := range []string{"192.0.2.2:1000", "127.0.0.1:1000"} {
 			for range 3 {
 				if a := ask(other, "bad"); a.status != http.StatusUnauthorized {
-					w.Errorf("from the address %s: HTTP %d; want 401", other, a.status)
+					w.Errorf("a bad token from the address %s: HTTP %d; want 401", other, a.status)
 				}
 			}
 		}
 		if a := ask("127.0.0.1:1000", "bad"); a.status != http.StatusUnauthorized {
-			w.Errorf("from this machine: HTTP %d; want no limit, it may be a proxy", a.status)
+			w.Errorf("many bad tokens from a loopback address: HTTP %d; want no limit, because it may be a proxy's", a.status)
 		}
 		time.Sleep(20 * time.Second)
 		if a := ask(here, "bad"); a.status != http.StatusUnauthorized {
-			w.Errorf("after a while: HTTP %d; want 401", a.status)
+			w.Errorf("a bad token after the pause: HTTP %d; want 401", a.status)
 		}
 	})
 }

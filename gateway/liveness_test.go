@@ -43,7 +43,7 @@ func (w *world) wantGivenUp(cause string, n int) {
 		}
 	}
 	if got != n {
-		w.Errorf("%d clients were given up for %s; want %d", got, cause, n)
+		w.Errorf("the metric counts %d clients closed for %s; want %d", got, cause, n)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestSilentClientsAreGivenUp(t *testing.T) {
 		first.send(`{"method":"still there?"}`)
 		answers.wantMessages(`{"method":"still there?"}`)
 		if n := len(w.server.hosts.all()); n != 2 {
-			t.Errorf("%d clients are left; want the 2 that show life", n)
+			t.Errorf("%d clients are connected; want the 2 that answer or send", n)
 		}
 		w.wantGivenUp("pings", 2)
 	})
@@ -305,7 +305,7 @@ func TestProbeEndsDeadConnections(t *testing.T) {
 		time.Sleep(d)
 		synctest.Wait()
 		if got := len(w.server.hosts.all()); got != n {
-			w.Errorf("%v after the probe %d clients are left; want %d", d, got, n)
+			w.Errorf("%v after the probe, %d clients are connected; want %d", d, got, n)
 		}
 	}
 	t.Run("answers", func(t *testing.T) {

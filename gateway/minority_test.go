@@ -53,7 +53,7 @@ func TestMinorityChangesNothing(t *testing.T) {
 					viewer.request(2, "subscribe")
 					synctest.Wait()
 					if got := len(viewer.messages()); got != 2 {
-						t.Errorf("a client that only reads got %d messages; want 2", got)
+						t.Errorf("a client with level look got %d messages while the relay is cut off; want 2", got)
 					}
 					viewer.wantOpen()
 				} else {
@@ -125,7 +125,7 @@ func TestShortCutHasNoEffect(t *testing.T) {
 			time.Sleep(step.time)
 			synctest.Wait()
 			if seen.Load() != step.cut || (advised > 0) != step.cut {
-				t.Errorf("%+v: the relay saw a cut: %v, and advised clients %d times; want both exactly for a long cut", step, seen.Load(), advised)
+				t.Errorf("%+v: the relay noticed the cut: %v, and its advice to host-agents changed %d times; want both exactly for a long cut", step, seen.Load(), advised)
 			}
 			advised = 0
 			if len(effects) != step.effects {
@@ -133,7 +133,7 @@ func TestShortCutHasNoEffect(t *testing.T) {
 			}
 		}
 		if !effects[0] || effects[1] {
-			t.Errorf("effects %v; want on, off", effects)
+			t.Errorf("the callback for cuts was called with %v; want on, then off", effects)
 		}
 	})
 }
@@ -150,6 +150,6 @@ func TestMissingMajorityIsNamed(t *testing.T) {
 // Minority.check accepts "read", and refuses an unknown choice.
 func TestMinorityIsChecked(t *testing.T) {
 	if Minority("all").check() == nil || Minority("read").check() != nil {
-		t.Error("check accepts all, or refuses read; want the reverse")
+		t.Error("check must refuse the minority mode all and accept read")
 	}
 }

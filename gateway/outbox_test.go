@@ -267,7 +267,7 @@ func TestDeliveryDelayIsMeasured(t *testing.T) {
 		e.read(t, 100)
 		synctest.Wait()
 		if !slices.Equal(delays, []float64{3, 1}) {
-			t.Errorf("delays of %v s are told; want 3 and 1", delays)
+			t.Errorf("the reported delivery delays are %v s; want 3 and 1", delays)
 		}
 	})
 }

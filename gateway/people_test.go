@@ -256,7 +256,7 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	}
 	poll.Set("device_code", code.DeviceCode)
 	if strings.Contains(code.Complete, strings.ReplaceAll(code.UserCode, "-", "")) || strings.Contains(code.Complete, code.UserCode) {
-		t.Errorf("the link %s contains the code %s; want a link with which nobody can approve", code.Complete, code.UserCode)
+		t.Errorf("the link %s contains the code %s; want a link without the code, so that an onlooker of the link cannot approve", code.Complete, code.UserCode)
 	}
 
 	var waiting peopleapi.Waiting

@@ -140,7 +140,7 @@ func TestSilentHostHoldsResumingClients(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		if got := len(c.messages()); got != 18 {
-			w.Errorf("%d pings of a client that waits were answered; want 18", got)
+			w.Errorf("the relay answered %d pings of a held client; want 18", got)
 		}
 		h := w.hostConn(1)
 		if err := h.conn.Opened(); err != nil {
@@ -351,7 +351,7 @@ func TestClientsOfACrashedHostAgentAreHeld(t *testing.T) {
 		w.startAgent(routing.AgentEndConfig{})
 		h = w.hostConn(2)
 		if took := time.Since(start); took > 0 {
-			w.Errorf("resumed %v after the host was back; want at once", took)
+			w.Errorf("the held client was connected %v after the host was back; want at once", took)
 		}
 		if got := h.messages(); len(got) != 1 || got[0] != want {
 			w.Errorf("host got %q; want %q", got, want)

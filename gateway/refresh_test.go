@@ -202,7 +202,7 @@ func TestExternalIssuersAreKnownByIss(t *testing.T) {
 		c = w.dial(w.token(nil))
 		c.request(1, "initialize")
 		if got := w.hostConn(2).open.Subject; got != "ada" {
-			t.Errorf("subject %q; want ada", got)
+			t.Errorf("the external token's subject is read as %q; want ada", got)
 		}
 	})
 	away := map[string]auth.Verifier{iss: awayIssuer{}}
@@ -215,12 +215,12 @@ func TestExternalIssuersAreKnownByIss(t *testing.T) {
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		if got := c.refresh(token); !strings.Contains(got, "-32603") {
-			t.Errorf("refresh: %s; want -32603", got)
+			t.Errorf("refreshToken with an external token is answered %s; want error -32603", got)
 		}
 	})
 	inWorld(t, Config{}, func(w *world) {
 		if status, _ := w.handshakeStatus(token); status != 401 {
-			t.Errorf("a token of nobody known: HTTP %d; want 401", status)
+			t.Errorf("a token from an unknown issuer: HTTP %d; want 401", status)
 		}
 	})
 }

@@ -106,7 +106,7 @@ func TestStartRelayFails(t *testing.T) {
 		t.Fatalf("StartRelay with a free address: %v; want no error", err)
 	}
 	if r.AdminURL() != "" || r.NATSAddr() != nil {
-		t.Errorf("admin at %q, NATS at %v; want none", r.AdminURL(), r.NATSAddr())
+		t.Errorf("without addresses for them, the relay serves admin at %q and NATS at %v; want neither", r.AdminURL(), r.NATSAddr())
 	}
 	r.Close()
 	r.Close() // a second Close does nothing
@@ -116,7 +116,7 @@ func TestStartRelayFails(t *testing.T) {
 func TestMaxFrameBelowTheFirstFrameDefault(t *testing.T) {
 	cfg := Config{MaxFrame: 1000}.withDefaults()
 	if cfg.MaxFirstFrame != 1000 {
-		t.Errorf("MaxFirstFrame = %d with a MaxFrame of 1000; want 1000", cfg.MaxFirstFrame)
+		t.Errorf("MaxFirstFrame = %d after a MaxFrame of 1000 was set; want 1000", cfg.MaxFirstFrame)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestCredentialsNeedProofs(t *testing.T) {
 		}
 	}
 	if _, known := r.registry.Lookup("default", "laptop"); known {
-		t.Error("the registry knows a host which proved nothing; want none")
+		t.Error("the registry has a host whose host-agent proved no key; want none")
 	}
 	status, answer := a.post("/agent/credentials", a.token, encode(t, good))
 	var c agentsapi.Credentials
@@ -322,7 +322,7 @@ func TestNATSOverWebSocket(t *testing.T) {
 	fmt.Fprint(agent, "GET / HTTP/1.1\r\n\r\n")
 	said, _ := wire.ReadAll(agent, nil, 1<<20, noted)
 	if !bytes.Contains(said, []byte("-ERR")) {
-		t.Errorf("NATS server said %q; want an error", said)
+		t.Errorf("the NATS server answered %q; want an error", said)
 	}
 	_ = agent.Close()
 	gone(2, "NATS")

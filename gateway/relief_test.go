@@ -102,11 +102,11 @@ func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
 				began := time.Now()
 				w.within(test.does(w, good, host))
 				if waited := time.Since(began); waited > longestWait {
-					t.Errorf("it took %v; want at most %v", waited, longestWait)
+					t.Errorf("the reading client waited %v for its messages; want at most %v", waited, longestWait)
 				}
 				good.wantOpen()
 				if n := w.closedWith(ahp.CloseOverloaded); n == 0 || n > test.stalled {
-					t.Errorf("%d clients were closed; want some of the %d that read nothing", n, test.stalled)
+					t.Errorf("%d clients were closed; want at least 1, of the %d that read nothing", n, test.stalled)
 				}
 			})
 		})

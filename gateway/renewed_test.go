@@ -59,10 +59,10 @@ func TestRenewedWhileTheStoreIsAway(t *testing.T) {
 	two.Close()
 	natssite.Eventually(t, "the store is away", func() bool { return strings.Contains(one.registry.Degraded(), "is unreachable (") })
 	if status := comes(); status != http.StatusOK {
-		t.Errorf("credentials with the renewed credential, while the store is unreachable: HTTP %d; want 200", status)
+		t.Errorf("a request for NATS credentials with the renewed enrolment credential, while the store is unreachable: HTTP %d; want 200", status)
 	}
 	if usedUp(one) {
-		t.Error("the first credential is used up before another relay knows the renewed one; want it valid")
+		t.Error("the first enrolment credential is refused before a second relay knows the renewed one; want it valid")
 	}
 	a.wantRefused("one more renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusServiceUnavailable, "store is unreachable")
 

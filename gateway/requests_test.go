@@ -141,12 +141,12 @@ func wantRefused(t *testing.T, address, target string, header http.Header) {
 	br := bufio.NewReader(conn)
 	response, err := http.ReadResponse(br, nil)
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-		t.Errorf("%.80q: %v, %v; want a WebSocket", target, response, err)
+		t.Errorf("%.80q: the handshake is answered %v, %v; want a WebSocket", target, response, err)
 		return
 	}
 	first, payload, err := readFrame(br)
 	if err != nil || first != wire.FinBit|wire.OpClose || !strings.HasPrefix(string(payload[2:]), "unknown host") {
-		t.Errorf("%.80q: frame %#x %q, %v; want close 4504", target, first, payload, err)
+		t.Errorf("%.80q: the first frame is %#x %q, %v; want close 4504", target, first, payload, err)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 		for _, h := range answer.Hosts {
 			names = append(names, h.Host)
 			if h.State != registry.Offline || h.LastSeen != nil || h.Reason == "" || h.Since.IsZero() {
-				t.Errorf("host that never connected = %+v; want offline, never seen, and why", h)
+				t.Errorf("host that never connected = %+v; want it offline, never seen, with the reason", h)
 			}
 			if status, _ := get(t, r.URL()+"/api/hosts/"+h.Host, bearerOf(test.token)); status != http.StatusOK {
 				t.Errorf("/api/hosts/%s: HTTP %d; want 200", h.Host, status)
@@ -198,7 +198,7 @@ func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 		}
 	}
 	if status, body := get(t, r.URL()+"/api/hosts/desktop", bearerOf(token("default", "laptop"))); status != http.StatusNotFound {
-		t.Errorf("a host of somebody else: HTTP %d %s; want 404", status, body)
+		t.Errorf("a host outside of the token's rule: HTTP %d %s; want 404", status, body)
 	}
 	// Query tokens work only for WebSockets: URLs end up in logs.
 	if status, _ := get(t, r.URL()+"/api/hosts?access_token="+token("default", "laptop"), nil); status != http.StatusUnauthorized {
@@ -224,7 +224,7 @@ func TestCloseCodesMakeNoLabels(t *testing.T) {
 		labels[codeLabel(ahp.CloseCode(code))] = true
 	}
 	if len(labels) != 13 || !labels["other"] || !labels["1000"] || !labels["1001"] || !labels["4100"] {
-		t.Errorf("%d labels for close codes: %v; want 13", len(labels), labels)
+		t.Errorf("the metrics have %d labels for close codes: %v; want 13", len(labels), labels)
 	}
 }
 

@@ -35,10 +35,10 @@ func TestClientsOfABusyTenantRest(t *testing.T) {
 			}
 		}
 		if n, want := <-over, int(rate*float64(d/step)); n > want*5/4 || n < want*3/4 {
-			t.Errorf("%d messages were read; want about %d", n, want)
+			t.Errorf("the relay read %d messages from the busy tenant; want about %d", n, want)
 		}
 		if busy.slowed.Load() || busy.stuck.Load() {
-			t.Error("a client that has rested counts as slow or stuck; want neither")
+			t.Error("a client whose reading was paused counts as slow or stuck; want neither")
 		}
 	})
 }
@@ -61,7 +61,7 @@ func TestRestEndsWithTheClient(t *testing.T) {
 		began := time.Now()
 		l.rest(shares, "busy", time.Second)
 		if took := time.Since(began); took != time.Millisecond {
-			t.Errorf("the rest ended after %v; want it to end with the client", took)
+			t.Errorf("the pause in reading ended after %v; want it to end with the client's connection", took)
 		}
 	})
 }

@@ -126,7 +126,7 @@ func TestRevokeThroughRelay(t *testing.T) {
 	}
 	for _, bad := range []string{"", "{", `{}`, `{"host":"laptop"}`, `{"host":"*","tenant":"default"}`, `{"token":"a","subject":"b","tenant":"c"}`} {
 		if status, answer := a.post("/operator/revocations", operator, []byte(bad)); status != http.StatusBadRequest || !strings.Contains(answer, "error") {
-			t.Errorf("revoke %s: HTTP %d %s; want 400 and why", bad, status, answer)
+			t.Errorf("revoke %s: HTTP %d %s; want 400 with the reason", bad, status, answer)
 		}
 	}
 
@@ -210,11 +210,11 @@ func TestExternalTokenIsRevokedByDerivedID(t *testing.T) {
 			return answer
 		}
 		if a := ask(`{"whole":"e30.e30.x"}`); a.status != http.StatusBadRequest {
-			w.Errorf("the revocation of an unknown issuer's token: HTTP %d %s; want 400", a.status, a.body.String())
+			w.Errorf("revoking an external token whose issuer the relay does not know: HTTP %d %s; want 400", a.status, a.body.String())
 		}
 		c.wantOpen()
 		if a := ask(`{"whole":"` + token + `"}`); a.status != http.StatusOK || strings.Contains(a.body.String(), "until") {
-			w.Errorf("HTTP %d %s; want it kept for ever", a.status, a.body.String())
+			w.Errorf("revoking an external token by its derived ID: HTTP %d %s; want 200, and no expiry", a.status, a.body.String())
 		}
 		c.wantClosed(ahp.CloseTokenEnded, "token revoked")
 	})

@@ -44,7 +44,7 @@ func TestExpiredGrantsAreAudited(t *testing.T) {
 		}
 	}
 	if len(lines) != 2 || !strings.Contains(lines[0], `"over"`) || !strings.Contains(lines[0], "mock:/1") || !strings.Contains(lines[1], `"bob"`) {
-		t.Errorf("the audit has %q; want a line for the link and one for the invitation that are over", lines)
+		t.Errorf("the audit has %q; want one line for the expired link and one for the expired invitation", lines)
 	}
 }
 

@@ -85,7 +85,7 @@ func TestFailedHandshakeEndsTheConnection(t *testing.T) {
 			}
 			answer := raw(t, r, head+"Authorization: Bearer "+token+"\r\n\r\n"+test.body)
 			if len(statusLine.FindAllString(answer, -1)) > 1 || strings.HasPrefix(answer, "HTTP/1.1 101") || strings.Contains(answer, `"hosts"`) || strings.Contains(answer, "INFO ") {
-				t.Errorf("the relay answers\n%s\nwant a single refusal", answer)
+				t.Errorf("the relay answers\n%s\nwant a single error response", answer)
 			}
 		})
 	}

@@ -108,7 +108,7 @@ func TestAgentFramesAreWhole(t *testing.T) {
 		got := make([]byte, size+20)
 		n, err := far.Read(got) // returns a whole write, if there is room
 		if want := wire.EncodePiece(piece, true, true, true); err != nil || !bytes.Equal(got[:n], want) {
-			t.Errorf("%d bytes: %d in one write, %v; want a frame of %d", size, n, err, len(want))
+			t.Errorf("Write of %d bytes sends %d bytes at once, %v; want one frame of %d bytes", size, n, err, len(want))
 		}
 		_, _ = conn.Close(), far.Close()
 	}

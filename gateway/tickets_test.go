@@ -48,7 +48,7 @@ func TestCanvasDomainLowersBoundOfUnauthenticatedConnections(t *testing.T) {
 	for domain, want := range map[string]unauthenticated.Bounds{"": httpBounds, "canvas.example.com": longHeaderBounds} {
 		inWorld(t, Config{CanvasDomain: domain}, func(w *world) {
 			if got := w.server.httpConns.table.Bounds(); got != want {
-				t.Errorf("canvas domain %q: bounds are %v; want %v", domain, got, want)
+				t.Errorf("with the canvas domain %q, the bounds of unauthenticated connections are %v; want %v", domain, got, want)
 			}
 		})
 	}
@@ -72,7 +72,7 @@ func TestMovedClientGetsTickets(t *testing.T) {
 		synctest.Wait()
 		grant, err := c.tickets.grant(c, "ahp-canvas:/c")
 		if err != nil || grant.ClientID != "phone" {
-			t.Errorf("a grant for %q, %v; want phone", grant.ClientID, err)
+			t.Errorf("the ticket's grant is for the clientId %q, %v; want phone", grant.ClientID, err)
 		}
 	})
 }

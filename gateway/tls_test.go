@@ -80,7 +80,7 @@ func shown(t *testing.T, r *Relay, serverName string) (string, error) {
 	defer conn.Close()
 	state := conn.(*tls.Conn).ConnectionState()
 	if state.NegotiatedProtocol != "http/1.1" {
-		t.Errorf("protocol %q; want HTTP/1.1, for WebSockets", state.NegotiatedProtocol)
+		t.Errorf("TLS has negotiated the protocol %q; want HTTP/1.1, for WebSockets", state.NegotiatedProtocol)
 	}
 	return state.PeerCertificates[0].Subject.CommonName, nil
 }
@@ -114,7 +114,7 @@ func TestChangedCertificateIsLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, answer, err := ws.Read(ctx); err != nil || string(answer) != answerTo(1) {
-		t.Errorf("the answer is %s, %v; want that to request 1", answer, err)
+		t.Errorf("on the connection with the old certificate, the answer is %s, %v; want the answer to request 1", answer, err)
 	}
 
 	awaitShown := func(want string) {
@@ -180,7 +180,7 @@ func TestTLSErrorsNameTheFlag(t *testing.T) {
 				t.Fatal("StartRelay returns no error; want one")
 			}
 			if !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error is %q; want %q in it", err, test.want)
+				t.Errorf("the start fails with %q; want %q in it", err, test.want)
 			}
 		})
 	}
@@ -215,7 +215,7 @@ func TestNATSListenerWithTLS(t *testing.T) {
 	defer conn.Close()
 	info := make([]byte, 8<<10)
 	if n, err := conn.Read(info); err != nil || !bytes.Contains(info[:n], []byte(`"tls_required":true`)) {
-		t.Errorf("NATS begins with %q, %v; want that it requires TLS", info[:n], err)
+		t.Errorf("the NATS server's first line is %q, %v; want it to require TLS", info[:n], err)
 	}
 }
 

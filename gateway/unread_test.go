@@ -30,7 +30,7 @@ func TestUnreadRelayCallsNoHostUnknown(t *testing.T) {
 		return strings.Contains(body, "waiting for "+other+" (connection refused)")
 	})
 	if _, body := get(t, r.URL()+"/readyz", nil); strings.Contains(body, "127.") || !strings.Contains(body, "waiting for other relays") {
-		t.Errorf("/readyz for everybody: %q; want no address of a relay", body)
+		t.Errorf("/readyz at the public address: %q; want no address of a relay", body)
 	}
 	token, err := r.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
@@ -47,7 +47,7 @@ func TestUnreadRelayCallsNoHostUnknown(t *testing.T) {
 	}
 	defer func() { _ = ws.CloseNow() }()
 	if _, _, err := ws.Read(t.Context()); ahp.CloseCode(websocket.CloseStatus(err)) != ahp.CloseHostOffline {
-		t.Errorf("a client of a host that may be online elsewhere: %v; want 4100", err)
+		t.Errorf("a client of a host that may be online elsewhere: %v; want close code 4100", err)
 	}
 }
 

@@ -76,7 +76,7 @@ func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 	synctest.Wait()
 	for i, h := range ends {
 		if got := h.messages(); len(got) != 2 || got[1] != messages[i] {
-			w.Errorf("host got %d messages on connection %d; want its initialize and the large one", len(got), i)
+			w.Errorf("the host got %d messages on connection %d; want its initialize and the large one", len(got), i)
 		}
 	}
 }
@@ -121,10 +121,10 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 				}
 				w.server.budget.keep(-c.beside)
 				if n := w.closedWith(ahp.CloseOverloaded); c.closed != (n > 0) || n > 3 {
-					t.Errorf("%d clients were closed; want some: %v", n, c.closed)
+					t.Errorf("%d clients were closed; want at least one: %v", n, c.closed)
 				}
 				if n := len(w.server.budget.uploads.line); n > 0 {
-					t.Errorf("%d uploads are still in line; want 0", n)
+					t.Errorf("%d uploads still wait for their turn; want 0", n)
 				}
 				for _, h := range ends {
 					h.mu.Lock()
@@ -200,12 +200,12 @@ func TestUploadsNeverDeadlock(t *testing.T) {
 					for read := 0; read < size; {
 						n := min(draw.IntN(size)+1, size-read)
 						if err := b.uploads.more(ctx, u, n); err != nil {
-							t.Errorf("seed %d: more = %v; want no error", seed, err)
+							t.Errorf("seed %d: the request for memory returned %v; want no error", seed, err)
 							break
 						}
 						read += n
 						if b.excess() > 0 || b.pressure() > 0 && beside < limit/2 {
-							t.Errorf("seed %d: %d bytes are in use, %d of them not for uploads; want no excess, and pressure only while those need half of the limit", seed, b.used.Load(), beside)
+							t.Errorf("seed %d: %d bytes are in use, %d of them not for uploads; want no excess, and pressure only while the latter need half of the limit", seed, b.used.Load(), beside)
 						}
 						time.Sleep(time.Duration(draw.Int64N(int64(4 * time.Second)))) // sometimes longer than turnTime
 					}
@@ -224,7 +224,7 @@ func TestUploadsNeverDeadlock(t *testing.T) {
 				}
 			}
 			if used, waits := b.used.Load(), b.uploads.waits.Load(); used != 0 || waits != 0 {
-				t.Errorf("seed %d: %d bytes are in use and %d messages wait when all is over; want none", seed, used, waits)
+				t.Errorf("seed %d: %d bytes are in use and %d messages wait at the end; want none", seed, used, waits)
 			}
 			cancel()
 		})
@@ -270,7 +270,7 @@ func TestUnreadClientTakesTurns(t *testing.T) {
 				b := burden{since: now}
 				l.weigh(&b, 0, c.out, now)
 				if b.inTurns != c.inTurns || b.since != now || b.bytes != kernelCost(c.unread)+c.out {
-					t.Errorf("the client takes turns: %v, want %v; %d bytes wait, want %d", b.inTurns, c.inTurns, b.bytes, kernelCost(c.unread)+c.out)
+					t.Errorf("the client's writes take turns: %v, want %v; %d bytes count as queued, want %d", b.inTurns, c.inTurns, b.bytes, kernelCost(c.unread)+c.out)
 				}
 			})
 		})
@@ -329,7 +329,7 @@ func TestPausedUploadIsNotClosed(t *testing.T) {
 				w := burden{since: now}
 				l.weigh(&w, 0, 0, now)
 				if isStill(w, now) != c.stopped {
-					t.Errorf("after %v it counts as stopped for %v: %v; want %v", c.pause, w.stopped, isStill(w, now), c.stopped)
+					t.Errorf("after a pause of %v, the upload, stopped for %v, counts as still: %v; want %v", c.pause, w.stopped, isStill(w, now), c.stopped)
 				}
 				l.doneReading()
 			})

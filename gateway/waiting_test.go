@@ -329,11 +329,11 @@ func (w *writer) awaitResults(want map[string]string) {
 	})
 	for id, state := range want {
 		if !strings.HasPrefix(got[id], state) {
-			w.Errorf("item %s: %q; want %q", id, got[id], state)
+			w.Errorf("the item %s has the result %q; want %q", id, got[id], state)
 		}
 	}
 	if len(got) != len(want) {
-		w.Errorf("items are %v; want %v", got, want)
+		w.Errorf("the results are %v; want %v", got, want)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 		return s.ActiveTurn == nil && len(s.QueuedMessages) == 0 && len(s.Turns) == 2
 	})
 	if got := near.chat(chat); got.Turns[0].ID != "turn-1" || got.Turns[1].Message.Text != "hello two" {
-		t.Errorf("turns are %+v; want turn-1, then hello two", got.Turns)
+		t.Errorf("the chat's turns are %+v; want turn-1, then hello two", got.Turns)
 	}
 	await(t, func() bool { s := near.chat(busyChat); return s.ActiveTurn == nil || len(pending(s)) == 0 })
 
@@ -475,7 +475,7 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 	}
 	status, said := w.leave(w.item(1, 2, message(session, chat, "turn-1", "hello third"), nil))
 	if err := json.Unmarshal([]byte(said), &conflict); err != nil || status != http.StatusConflict || conflict.Item.Item.Version != 2 {
-		t.Errorf("the same version twice: HTTP %d %s; want 409 with version 2", status, said)
+		t.Errorf("a second change with the same version: HTTP %d %s; want 409 with version 2", status, said)
 	}
 	if content, err := w.device.OpenLetter(&conflict.Item.Item.Letter, conflict.Item.Item.Head("default", "laptop", w.keys.Subject), w.device.Identity().Verifier); err != nil || !strings.Contains(string(content), "hello second") {
 		t.Errorf("the device reads %s, %v; want its second version", content, err)
@@ -574,7 +574,7 @@ func TestItemOfARemovedDeviceIsRefused(t *testing.T) {
 			t.Errorf("the notification is %q; want %q", got, want)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("nobody is notified within 30 s; want a notification")
+		t.Error("no notification arrives within 30 s; want one")
 	}
 }
 
@@ -747,7 +747,7 @@ func TestItemWakesItsHostOnce(t *testing.T) {
 	w.do("GET", "/api/waiting", nil, &list)
 	for _, s := range list.Items {
 		if want := s.Item.ID[31:] == "2"; s.Woken != want {
-			t.Errorf("item %s: woken is %v; want %v", s.Item.ID[31:], s.Woken, want)
+			t.Errorf("item %s: Woken = %v; want %v", s.Item.ID[31:], s.Woken, want)
 		}
 	}
 	for i := 3; i <= 32; i++ {

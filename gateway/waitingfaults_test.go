@@ -355,7 +355,7 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 	laptop.sleep()
 	item := w.item(1, 1, message("demo:/1", "", "turn-1", "hello"), nil)
 	if status, said := w.ask("PUT", "/api/hosts/labtop/waiting/"+item.ID, w.in.Token, item, nil); status != http.StatusNotFound || !strings.Contains(said, "no such host") {
-		t.Errorf("an unknown host: %d %s; want 404", status, said)
+		t.Errorf("leaving an item for an unknown host: HTTP %d %s; want 404", status, said)
 	}
 	w.mustLeave(item)
 	for channel, want := range map[string]int{"demo:/1": 1, "demo:/2": 0, "demo:/*": 0} {
@@ -372,7 +372,7 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 		err = json.NewDecoder(answer.Body).Decode(&list)
 		_ = answer.Body.Close()
 		if err != nil || answer.StatusCode != http.StatusOK || len(list.Items) != want {
-			t.Errorf("a token for %s gets %s with %d items, %v; want %d", channel, answer.Status, len(list.Items), err, want)
+			t.Errorf("listing with a token for %s: %s with %d items, %v; want %d", channel, answer.Status, len(list.Items), err, want)
 		}
 	}
 	for i := 2; i <= 256; i++ {
@@ -382,11 +382,11 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 		}
 	}
 	if status, said := w.leave(w.item(300, 1, message("demo:/1", "", "turn", "x"), nil)); status != http.StatusInsufficientStorage || !strings.Contains(said, "too much waits") {
-		t.Errorf("an item beyond the host's bound: HTTP %d %s; want 507", status, said)
+		t.Errorf("leaving an item beyond the host's bound: HTTP %d %s; want 507", status, said)
 	}
 	relay.nats.Close()
 	if status, said := w.leave(w.item(1, 2, message("demo:/1", "", "turn-1", "hello"), nil)); status != http.StatusServiceUnavailable || !strings.Contains(said, "nothing was kept") {
-		t.Errorf("with the store away: %d %s; want 503", status, said)
+		t.Errorf("leaving an item while the store is unreachable: HTTP %d %s; want 503", status, said)
 	}
 }
 
@@ -407,7 +407,7 @@ func TestFailureToKeepKeysIsNoRefusal(t *testing.T) {
 			}
 			var got struct{ Code int }
 			if err := json.Unmarshal(env.Error, &got); err != nil || got.Code != want {
-				t.Errorf("keys %.8q: %s, %v; want code %d", keys, env.Error, err, want)
+				t.Errorf("a request to keep the keys %.8q is answered %s, %v; want code %d", keys, env.Error, err, want)
 			}
 			return
 		}

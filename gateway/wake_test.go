@@ -116,23 +116,23 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 		"a token of a session":     bearer(func(c *auth.Client) { c.Channels = []string{"demo:/1"} }),
 	} {
 		if got != http.StatusForbidden {
-			t.Errorf("%s: HTTP %d; want 403", name, got)
+			t.Errorf("a wake request by %s: HTTP %d; want 403", name, got)
 		}
 	}
 	if got := bearer(func(c *auth.Client) { c.Hosts = []string{"desk"} }); got != http.StatusNotFound {
-		t.Errorf("a token of a different host: HTTP %d; want 404", got)
+		t.Errorf("a wake request with a token for a different host: HTTP %d; want 404", got)
 	}
 	if got := wake("other", ada.in.Token); got != http.StatusNotFound {
-		t.Errorf("a host without a command: HTTP %d; want 404", got)
+		t.Errorf("a wake request for a host without a command: HTTP %d; want 404", got)
 	}
 	if _, err := os.Stat(marks); err == nil {
 		t.Fatal("the relay ran the command for a refused request; want no file")
 	}
 	if got := wake("broken", ada.in.Token); got != http.StatusBadGateway {
-		t.Errorf("a command that fails: HTTP %d; want 502", got)
+		t.Errorf("a wake request whose command fails: HTTP %d; want 502", got)
 	}
 	if got := wake("broken", ada.in.Token); got != http.StatusTooManyRequests {
-		t.Errorf("the next request: HTTP %d; want 429", got)
+		t.Errorf("a second wake request at once: HTTP %d; want 429", got)
 	}
 
 	woken := wakeLaptop(t, ada)
@@ -150,7 +150,7 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 	}
 	startHost(t, relay, "laptop", nil)
 	if got := <-woken; got.By != "relay" || got.After < 1 || got.After > 60 {
-		t.Errorf("the answer to the request to wake the laptop is %+v; want by the relay, after 1 to 60 s", got)
+		t.Errorf("the answer to the request to wake the laptop is %+v; want the laptop woken by the relay, after 1 to 60 s", got)
 	}
 }
 
@@ -228,14 +228,14 @@ func TestNeighbourWakesAHost(t *testing.T) {
 	woken := wakeLaptop(t, ada)
 	for _, want := range []string{"02:00:5e:00:53:01", "02:00:5e:00:53:02", "02:00:5e:00:53:01"} { // each address again, because packets may be lost
 		if got := <-sent; got != want {
-			t.Errorf("a magic packet for %s; want %s", got, want)
+			t.Errorf("the magic packet is for %s; want %s", got, want)
 		}
 	}
 	startHost(t, relay, "laptop", nil)
 	if got := <-woken; got.By != "desk" || got.After <= 0 || got.After > 60 {
-		t.Errorf("the answer to the request to wake the laptop is %+v; want by desk, after up to 60 s", got)
+		t.Errorf("the answer to the request to wake the laptop is %+v; want the laptop woken by the host desk, after up to 60 s", got)
 	}
 	if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, nil); status != http.StatusNotFound {
-		t.Errorf("a host that does not agree any more: HTTP %d %s; want 404", status, said)
+		t.Errorf("waking a host whose neighbour has withdrawn its consent: HTTP %d %s; want 404", status, said)
 	}
 }

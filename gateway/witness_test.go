@@ -14,7 +14,7 @@ func TestWitnessJoinsTheCluster(t *testing.T) {
 	t.Parallel()
 	cfg := RelayConfig{DataDir: t.TempDir(), ClusterListen: "127.0.0.1:0", ClusterRoutes: []string{"127.0.0.1:1"}}
 	if _, err := StartWitness(t.Context(), cfg); !errors.Is(err, auth.ErrNoKeys) {
-		t.Errorf("without keys: %v; want ErrNoKeys", err)
+		t.Errorf("a witness without keys starts: %v; want ErrNoKeys", err)
 	}
 	if _, err := auth.LoadKeys(cfg.DataDir); err != nil {
 		t.Fatal(err)
@@ -29,10 +29,10 @@ func TestWitnessJoinsTheCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if names[i] = w.nats.Name(); w.ClusterAddr() == "" {
-			t.Error("the witness has no cluster address for other servers")
+			t.Error("the witness has no cluster address for other servers; want one")
 		}
 		if _, err := openDataDir(cfg.DataDir); err == nil {
-			t.Error("the witness's data directory is not locked; want an error from openDataDir")
+			t.Error("openDataDir of the running witness's directory succeeds; want an error, because it is locked")
 		}
 		w.Close()
 	}

@@ -78,7 +78,7 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 		defer func() {
 			w.server.Close()
 			if b := w.server.budget; b.used.Load() != 0 || b.beside.Load() != 0 || b.conns.Load() != 0 {
-				t.Errorf("%d bytes are said to wait when all is over, and %d to be in use beside, %d of them for connections; want none", b.used.Load(), b.beside.Load(), b.conns.Load())
+				t.Errorf("at the end, %d bytes are counted as queued, and %d as used otherwise, %d of them for connections; want none", b.used.Load(), b.beside.Load(), b.conns.Load())
 			}
 			if w.stopAgent != nil {
 				w.stopAgent()
@@ -240,7 +240,7 @@ func (h *hostEnd) wantClosed(code ahp.CloseCode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed || h.code != code {
-		h.w.Errorf("connection at the host: closed %v with %d %q; want %d", h.closed, h.code, h.reason, code)
+		h.w.Errorf("the connection at the host: closed = %v, with %d %q; want it closed with %d", h.closed, h.code, h.reason, code)
 	}
 }
 
@@ -476,7 +476,7 @@ func (w *world) wantGone() {
 	w.Helper()
 	synctest.Wait()
 	if n := len(w.server.hosts.all()); n != 0 {
-		w.Errorf("%d clients are left; want none", n)
+		w.Errorf("%d clients are connected; want none", n)
 	}
 	if n := w.server.budget.conns.Load(); n != 0 {
 		w.Errorf("%d bytes are counted for clients that are gone; want none", n)
@@ -484,7 +484,7 @@ func (w *world) wantGone() {
 	w.server.reports.mu.Lock()
 	defer w.server.reports.mu.Unlock()
 	if n := len(w.server.reports.clients); n != 0 {
-		w.Errorf("reports of %d clients are awaited; want none", n)
+		w.Errorf("the relay still waits for the reports of %d clients; want none", n)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestFirstAnswerAtTheHostCounts(t *testing.T) {
 		got, err := newAnswering(sock, &watch.Answer{Chat: chat, Question: "q1", Action: []byte(action), Event: notice.Event{Session: session}}).run()
 		sent := strings.Contains(strings.Join(sock.got, "\n"), "dispatchAction")
 		if got != test.want || err != nil || sent != test.sent {
-			t.Errorf("%s: %s, %v, sent %v; want %s, sent %v", test.name, got, err, sent, test.want, test.sent)
+			t.Errorf("%s: the answer's result is %s, %v, and the host received it: %v; want %s, and %v", test.name, got, err, sent, test.want, test.sent)
 		}
 	}
 }

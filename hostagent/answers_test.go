@@ -36,13 +36,13 @@ func TestAnswersFromAfarAreLimited(t *testing.T) {
 		e := notice.Event{Kind: notice.Approval, Risky: test.risky, Hidden: test.hidden, Answer: notice.Choice, Options: []notice.Option{more, no, yes}}
 		a.cfg.mayAnswer(&e)
 		if diff := cmp.Diff(test.want, e.Options); diff != "" || (e.Answer == notice.NoForm) != (test.want == nil) {
-			t.Errorf("%q, risky %v, hidden %v: %q (-want +got):\n%s", test.policy, test.risky, test.hidden, e.Answer, diff)
+			t.Errorf("policy %q, risky %v, hidden %v: the form is %q (-want +got):\n%s", test.policy, test.risky, test.hidden, e.Answer, diff)
 		}
 	}
 	a := &Agent{cfg: Config{NotifyAnswers: AnswersSafe}}
 	words := notice.Event{Kind: notice.Approval, Risky: true, Answer: notice.Text}
 	if a.cfg.mayAnswer(&words); words.Answer != notice.NoForm {
-		t.Error("mayAnswer permits text for a risky approval; want no form")
+		t.Error("mayAnswer permits an answer by text to a risky approval; want none")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestOnlySignedAnswersAreAccepted(t *testing.T) {
 		return data
 	}
 	if got, err := a.readAnswer(sign(keys, auth.AnswerRequest, nil)); err != nil || got.Event != "e" {
-		t.Errorf("readAnswer of an answer signed by the relay = %v, %v; want event e", got, err)
+		t.Errorf("readAnswer of an answer signed by the relay = %v, %v; want the answer to event e", got, err)
 	}
 	for name, data := range map[string][]byte{
 		"another relay":       sign(others, auth.AnswerRequest, nil),

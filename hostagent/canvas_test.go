@@ -184,7 +184,7 @@ func TestClientsDoNotOpenPorts(t *testing.T) {
 					} else {
 						c.hear()
 						if w.hostSide().toUs <- echo; c.hear() != echo {
-							t.Error("the client got the host's echo changed; want the same bytes")
+							t.Error("the client got a changed echo of its own action; want the host's bytes")
 						}
 					}
 					c.wantRead("who said it", "own")
@@ -260,7 +260,7 @@ func TestClosedCanvasIsNotReadable(t *testing.T) {
 
 		asked := slices.DeleteFunc(w.hostSide().messages(), func(m string) bool { return !strings.Contains(m, `"subscribe"`) })
 		if n := len(asked); n != 3 {
-			t.Errorf("the host was asked to subscribe %d times; want the client's, and one for each read: %q", n, asked)
+			t.Errorf("the host got %d subscribes; want the client's, and one before each read: %q", n, asked)
 		}
 		for _, m := range asked {
 			if !strings.Contains(m, `"params":{"delivery":{"maxLatencyMs":50},"channel":"`+board+`"}`) {
@@ -277,7 +277,7 @@ func TestResumedClientReadsCanvasAtANewHostAgent(t *testing.T) {
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
 		c := w.resumes("c", sharing, board)
 		if got := c.hear(); got != "" {
-			t.Errorf("the client got %s; want nothing", got)
+			t.Errorf("the client got %s before the host's answer; want nothing", got)
 		}
 		// In the host's later messages, the host-agent replaces the canvas's address.
 		w.hostSide().toUs <- notify(update(later, ""))
@@ -371,7 +371,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 		c.asks("reconnect", `{"channel":"ahp-root://","clientId":"l","lastSeenServerSeq":1,"subscriptions":["`+board+`"]}`)
 		c.asks("canvasReadResource", `{"channel":"`+board+`","uri":"ahp-canvas-content:/i/"}`)
 		if said := strings.Join(w.hostSide().messages(), "\n"); strings.Contains(said, "subscribe\"") {
-			t.Errorf("the host got a subscribe; want none:\n%s", said)
+			t.Errorf("the host got a subscribe for a canvas that was described just now; want none:\n%s", said)
 		}
 	})
 }

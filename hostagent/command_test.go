@@ -58,7 +58,7 @@ func TestCommandSpeaksByItsStreams(t *testing.T) {
 		wantRead(t, sock, `{"method":"last words"}`)
 		_, _, err := sock.Read()
 		if err == nil || err.Error() != "the program ended: exit status 3" {
-			t.Errorf("read: %v; want its exit status", err)
+			t.Errorf("reading from an ended program: %v; want its exit status", err)
 		}
 		if got := sock.cmd.Stderr.(*bytes.Buffer).String(); got != "out of luck\n" {
 			t.Errorf("standard error is %q; want out of luck", got)
@@ -74,7 +74,7 @@ func TestCommandSpeaksByItsStreams(t *testing.T) {
 	t.Run("writes a huge line", func(t *testing.T) {
 		sock := start(t, "huge", 1000)
 		if _, _, err := sock.Read(); !tooBig(err) || !strings.HasPrefix(err.Error(), "message too big: more than 1000 bytes") {
-			t.Errorf("read: %v; want too big", err)
+			t.Errorf("reading a line above the limit: %v; want too big", err)
 		}
 		sock.kill(t)
 	})
@@ -112,7 +112,7 @@ func TestCommandGroupIsKilled(t *testing.T) {
 				}
 			}
 			if _, _, err := sock.Read(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
-				t.Errorf("read: %v; want how it ended", err)
+				t.Errorf("reading from a killed program: %v; want how it ended", err)
 			}
 		})
 	}

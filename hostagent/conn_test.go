@@ -234,7 +234,7 @@ func TestMessagesPass(t *testing.T) {
 		r := w.open()
 		s := w.hostSide()
 		if !r.opened || r.ready || w.agent.presence.now().Clients != 1 {
-			t.Errorf("opened %v, ready %v, %d clients; want true, false, 1", r.opened, r.ready, w.agent.presence.now().Clients)
+			t.Errorf("before the first message: opened %v, ready %v, %d clients; want true, false, 1", r.opened, r.ready, w.agent.presence.now().Clients)
 		}
 		sent := []string{
 			`{"id":0,"method":"ping"}`, `{"id":"a","method":"initialize"}`, `{"method":"x"}`,
@@ -458,7 +458,7 @@ func TestEachEndOfAHostHasItsCode(t *testing.T) {
 			r := w.open()
 			r.wantClosed(ahp.CloseHostOffline, reasonNobody)
 			if r.opened || w.agent.presence.now().Clients != 0 {
-				t.Errorf("opened %v, %d clients; want false, 0", r.opened, w.agent.presence.now().Clients)
+				t.Errorf("after the refusal: opened %v, %d clients; want false, 0", r.opened, w.agent.presence.now().Clients)
 			}
 		})
 	})
@@ -560,7 +560,7 @@ func TestLastMessagesReachTheHost(t *testing.T) {
 			t.Errorf("host got %d messages; want %d", len(got), len(want))
 		}
 		if !s.isClosed() || w.agent.presence.now().Clients != 0 {
-			t.Errorf("closed %v, %d clients; want true, 0", s.isClosed(), w.agent.presence.now().Clients)
+			t.Errorf("the connection to the host is closed: %v, and %d clients are counted; want true, 0", s.isClosed(), w.agent.presence.now().Clients)
 		}
 	})
 }
@@ -581,7 +581,7 @@ func TestClientLeavesHungHost(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if !s.isClosed() || w.agent.presence.now().Clients != 0 {
-			t.Errorf("closed %v, %d clients; want true, 0", s.isClosed(), w.agent.presence.now().Clients)
+			t.Errorf("the connection to the host is closed: %v, and %d clients are counted; want true, 0", s.isClosed(), w.agent.presence.now().Clients)
 		}
 	})
 }
@@ -640,7 +640,7 @@ func TestClientComesAgain(t *testing.T) {
 			t.Helper()
 			for i, r := range w.remotes {
 				if r.probes != probes[i] {
-					t.Errorf("connection %d was probed %d times; want %d", i, r.probes, probes[i])
+					t.Errorf("relays probed the connection %d %d times; want %d", i, r.probes, probes[i])
 				}
 			}
 		}
@@ -666,7 +666,7 @@ func TestClientComesAgain(t *testing.T) {
 			greet(w.open(), "initialize", "phone")
 		}
 		if again.probes != maxProbed {
-			t.Errorf("probed %d times; want once for each of the next %d", again.probes, maxProbed)
+			t.Errorf("the connection was probed %d times; want once for each of the next %d connections", again.probes, maxProbed)
 		}
 		for _, r := range w.remotes {
 			r.conn.Close(1000, "")
@@ -730,7 +730,7 @@ func TestMessagesThatArriveTogetherLeaveTogether(t *testing.T) {
 			}
 		})
 		if packets > len(w.host.early)/2 { // packets may also carry the open record or acknowledgements
-			t.Errorf("%d packets brought %d messages; want few", packets, len(w.host.early))
+			t.Errorf("%d packets carried %d messages; want several messages in a packet", packets, len(w.host.early))
 		}
 	})
 }

@@ -147,7 +147,7 @@ func enrolled(t *testing.T, r *keyRelay) *access {
 	}
 	e.File += "2"
 	if _, _, _, err := Enroll(t.Context(), e); err == nil || !strings.Contains(err.Error(), "revoked") {
-		t.Errorf("Enroll once more: %v; want a refusal", err)
+		t.Errorf("a second Enroll with the same token = %v; want a refusal", err)
 	}
 	return openAccess(t, r, path)
 }
@@ -185,7 +185,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := openAccess(t, r, stolen).credentials(t.Context()); err != nil {
-			t.Errorf("a copy of the credential, used before the renewal: %v; want no error", err)
+			t.Errorf("credentials by a copy of the file, before the renewal: %v; want no error", err)
 		}
 		var redials, failed atomic.Int32
 		ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +200,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 		}()
 		time.Sleep(29 * day)
 		if len(r.given()) != 1 {
-			t.Errorf("%d credentials within 29 days; want 1", len(r.given()))
+			t.Errorf("the relay issued %d credentials within 29 days; want 1", len(r.given()))
 		}
 		time.Sleep(5 * day)
 		if len(r.given()) != 2 || redials.Load() != 1 || failed.Load() != 0 {
@@ -208,10 +208,10 @@ func TestCredentialIsRenewed(t *testing.T) {
 		}
 		var refused *RefusedError
 		if _, err := openAccess(t, r, stolen).credentials(t.Context()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "a copy of its file has renewed it") {
-			t.Errorf("a copy of the credential after the renewal: %v; want a refusal that names the possible reason", err)
+			t.Errorf("credentials by a copy of the file, after the renewal: %v; want a refusal that names the possible reason", err)
 		}
 		if info, err := os.Stat(a.file.path); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("the file: %v, %v; want mode 0600", info, err)
+			t.Errorf("the credential's file is %v, %v; want mode 0600", info, err)
 		}
 
 		r.set(true, false)
@@ -221,12 +221,12 @@ func TestCredentialIsRenewed(t *testing.T) {
 		r.set(false, false)
 		time.Sleep(day)
 		if n := failed.Load(); len(r.given()) != 3 || n < 20 || n > 400 {
-			t.Errorf("after 50 days without a relay: %d credentials, %d failures; want 3, and some, but not one a minute", len(r.given()), n)
+			t.Errorf("after 50 days without a relay, %d credentials were issued and %d renewals failed; want 3, and at least one failure, but less than one a minute", len(r.given()), n)
 		}
 		time.Sleep(3 * 365 * day)
 		synctest.Wait()
 		if n := len(r.given()); n < 33 || n > 39 {
-			t.Errorf("%d credentials in three years; want one for each 30 to 33 days", n)
+			t.Errorf("the relay issued %d credentials in three years; want one for each 30 to 33 days", n)
 		}
 		if _, err := a.credentials(t.Context()); err != nil {
 			t.Errorf("credentials after three years = %v; want no error", err)
@@ -282,7 +282,7 @@ func TestRenewalWithWrongClock(t *testing.T) {
 		a := enrolled(t, r)
 		time.Sleep(10 * 365 * day) // a clock ten years ahead
 		if _, left, err := a.renewal(); left != renewSoon || err != nil {
-			t.Errorf("with a clock ahead, renewal in %v, %v; want at once", left, err)
+			t.Errorf("with a clock that is ahead, the next renewal is in %v, %v; want it at once", left, err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestRenewalWithWrongClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if share, left, err := a.renewal(); left > share || err != nil {
-			t.Errorf("with a clock behind, renewal in %v, %v; want at most %v", left, err, share)
+			t.Errorf("with a clock that is behind, the next renewal is in %v, %v; want at most %v", left, err, share)
 		}
 	})
 }
@@ -379,6 +379,6 @@ func TestSentinelGetsCredentialsByProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.credentials(t.Context()); err != nil || r.uses != 1 {
-		t.Errorf("the sentinel's credentials: %v, %d uses; want 1", err, r.uses)
+		t.Errorf("the sentinel's request for credentials = %v, and the relay verified %d proofs; want no error, and 1", err, r.uses)
 	}
 }

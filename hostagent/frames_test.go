@@ -67,7 +67,7 @@ func TestLongFramesAreNotKept(t *testing.T) {
 		frame = bytes.Replace(frame, []byte(`""`), []byte(`"`+strings.Repeat("x", n-len(frame))+`"`), 1)
 		known, env, err := c.reader.parse(frame)
 		if (known != nil) != kept || string(env.Channel) != "ahp-chat:/1" || err != nil {
-			t.Errorf("parse of a message of %d bytes: kept %v, %v; want short messages kept, with channel ahp-chat:/1", n, known != nil, err)
+			t.Errorf("parse of a message of %d bytes: in the cache %v, %v; want only short messages in it, with the channel ahp-chat:/1", n, known != nil, err)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestFrameCacheIsShared(t *testing.T) {
 					known, slot = f.add(message, &ahp.Envelope{Channel: []byte(uri)}, at)
 				}
 				if at = slot; string(known.env.Channel) != uri {
-					t.Errorf("the channel is %s; want %s", known.env.Channel, uri)
+					t.Errorf("the cached message's channel is %s; want %s", known.env.Channel, uri)
 				}
 			}
 		})

@@ -57,7 +57,7 @@ func TestAnswersNameTheirGiver(t *testing.T) {
 			}
 		}
 		if strings.Contains(got, "refused") || strings.Contains(got, "seen by") {
-			t.Errorf("ada got %s; want no answers that the host refused, or that belong to a different connection", got)
+			t.Errorf("ada got %s; want only the answers that her connection gave and the host accepted", got)
 		}
 
 		// A client without access to the chat gets an error, and the host-agent never passes the
@@ -85,6 +85,6 @@ func TestGivenAnswersAreBounded(t *testing.T) {
 	}
 	g.note(givenKey{"c", "k", strings.Repeat("x", maxGivenID+1)}, giver{Subject: "ada"}, 0)
 	if list := g.on("c"); len(list) != maxGiven || list[0].ID != "1" {
-		t.Errorf("%d answers, from %s; want %d, from 1", len(list), list[0].ID, maxGiven)
+		t.Errorf("the host-agent remembers %d answers, beginning with %s; want %d, beginning with 1", len(list), list[0].ID, maxGiven)
 	}
 }

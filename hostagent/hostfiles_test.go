@@ -31,7 +31,7 @@ func TestHostFiles(t *testing.T) {
 		{HostFilesSeparate, Upstream{URL: "unix:/run/ahp"}, false},
 	} {
 		if got := test.files.shared(test.upstream); got != test.want {
-			t.Errorf("%q of %v: %v; want %v", test.files, test.upstream, got, test.want)
+			t.Errorf("the setting %q for the host at %v reads files directly: %v; want %v", test.files, test.upstream, got, test.want)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestLinksBesideTheHost(t *testing.T) {
 			hostSide := w.hostSide()
 			r.send(read)
 			if got := hostSide.messages(); len(got) != want {
-				t.Errorf("files %s: the host got %q; want %d messages", files, got, want)
+				t.Errorf("with the setting %s, the host got %q; want %d messages", files, got, want)
 			}
 		})
 	}

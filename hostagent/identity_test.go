@@ -151,7 +151,7 @@ func TestOnlyNamedSubjectsApprove(t *testing.T) {
 				r.send(m)
 			}
 			if got := hostSide.messages(); !slices.Equal(got, passes) {
-				t.Errorf("%s: the host got %q; want %q", subject, got, passes)
+				t.Errorf("from %s, the host got %q; want %q", subject, got, passes)
 			}
 		})
 	}
@@ -168,10 +168,10 @@ func TestHostAgentAnswersInPlaceOfClients(t *testing.T) {
 		hostSide := w.hostSide()
 		hostSide.toUs <- `{"jsonrpc":"2.0","id":7,"method":"resourceRead","params":{"uri":"file:///x"}}`
 		if got := hostSide.messages(); len(got) != 1 || !strings.Contains(got[0], "-32009") {
-			t.Errorf("the host got %q; want a refusal", got)
+			t.Errorf("the host got %q; want a refusal of its request for ada's file", got)
 		}
 		if got, _ := r.said(); got != "" {
-			t.Errorf("ada got %q; want nothing", got)
+			t.Errorf("ada got the host's request %q; want nothing", got)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func TestForeignFileIsRefused(t *testing.T) {
 		bob.send(greeting("initialize", "two"))
 		bob.send(`{"jsonrpc":"2.0","id":5,"method":"resourceRead","params":{"uri":"vscode-agent-client://ONE/file/-/x"}}`)
 		if got, code := bob.said(); !strings.Contains(got, `"id":5,"error":{"code":-32009`) || code != 0 {
-			t.Errorf("bob got %q and close %d; want a refusal", got, code)
+			t.Errorf("for ada's file, bob got %q and close %d; want a refusal", got, code)
 		}
 		if got := hostSide.messages(); len(got) != 1 {
 			t.Errorf("the host got %q; want only the initialize", got)
@@ -201,7 +201,7 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 			t.Errorf("kick of an unknown subject = %d connections, %v; want 0, errNobody", ended, err)
 		}
 		if ended, err := w.agent.kick(kick{Subject: "bob", For: time.Hour}); ended != 2 || err != nil {
-			t.Errorf("kicked %d, %v; want 2", ended, err)
+			t.Errorf("kick of bob ended %d connections, %v; want 2", ended, err)
 		}
 		for _, r := range []*remote{bob, bob2} {
 			r.wantClosed(ahp.CloseForbidden, kickedReason)
@@ -211,13 +211,13 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 			t.Errorf("bob connected while he was blocked: close %d; want 4503", code)
 		}
 		if w.agent.subjects.Enter(gate.User{Subject: "x"}); len(w.agent.list().Blocked) != 1 {
-			t.Errorf("blocked: %v; want bob", w.agent.list().Blocked)
+			t.Errorf("the blocked subjects are %v; want bob", w.agent.list().Blocked)
 		}
 		if _, code := ada.said(); code != 0 {
-			t.Errorf("ada was closed with %d; want her connected", code)
+			t.Errorf("ada was closed with %d after bob's kick; want her connected", code)
 		}
 		if ended, err := w.agent.kick(kick{Conn: "c-ada", For: time.Minute}); ended != 1 || err != nil {
-			t.Errorf("kicked %d, %v; want ada", ended, err)
+			t.Errorf("kick of ada's token ended %d connections, %v; want 1", ended, err)
 		}
 		if _, code := w.openAs(w.relay, of("ada")).said(); code != ahp.CloseForbidden {
 			t.Errorf("ada connected with the blocked token: close %d; want 4503", code)
@@ -225,14 +225,14 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 		other := of("ada")
 		other.Token = "another"
 		if _, code := w.openAs(w.relay, other).said(); code != 0 {
-			t.Errorf("ada with another token: close %d; want none", code)
+			t.Errorf("ada with a different token: close %d; want her connected", code)
 		}
 		time.Sleep(time.Hour)
 		if _, code := w.openAs(w.relay, of("bob")).said(); code != 0 {
-			t.Errorf("bob an hour later: close %d; want none", code)
+			t.Errorf("bob after his block has ended: close %d; want him connected", code)
 		}
 		if got := w.agent.list(); len(got.Clients) != 2 || len(got.Blocked) != 0 {
-			t.Errorf("list: %+v; want ada's other and bob's connection", got)
+			t.Errorf("the listed clients are %+v; want ada's second and bob's connection", got)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestBlocklistIsBounded(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if err := b.add(blockedKey{subject: "one more"}, time.Now().Add(time.Minute)); err != nil || len(b.list()) != 2 {
-			t.Errorf("a minute later: %v, %d blocked; want 2", err, len(b.list()))
+			t.Errorf("a block after the first has ended: %v, with %d blocked subjects; want no error, and 2", err, len(b.list()))
 		}
 	})
 }
@@ -298,7 +298,7 @@ func TestRepeatedAuditLinesAreCoalesced(t *testing.T) {
 		}
 		want := map[string]int{"guest connect": connectsAtOnce + 1, "guest disconnect": connectsAtOnce + 1, "guest refuse": refusedAtOnce + 1, "ada connect": 1, "ada refuse": 1, "ada disconnect": 1}
 		if diff := cmp.Diff(want, lines); diff != "" {
-			t.Errorf("lines (-want +got):\n%s", diff)
+			t.Errorf("the audit lines (-want +got):\n%s", diff)
 		}
 		want = map[string]int{"guest connect": times, "guest disconnect": times, "guest refuse": times, "ada connect": 1, "ada refuse": 1, "ada disconnect": 1}
 		if diff := cmp.Diff(want, counts); diff != "" {
@@ -379,7 +379,7 @@ func TestHostLearnsCaller(t *testing.T) {
 	t.Setenv("OTHER", "x")
 	own := strings.Join((*caller)(nil).environment(), "\n")
 	if !strings.Contains(own, "OTHER=x") || strings.Contains(own, "eve") {
-		t.Error("the host-agent's own command must get its environment, without a caller")
+		t.Error("the host's command, started without a client, must get the host-agent's environment without a caller")
 	}
 	env := who.environment()
 	for _, want := range []string{"AHP_REMOTE_SUBJECT=ada%20L%C3%B8ve%0A%25", "AHP_REMOTE_TENANT=default", "AHP_REMOTE_ACCESS=read", "AHP_REMOTE_CONNECTION=c1"} {
@@ -388,7 +388,7 @@ func TestHostLearnsCaller(t *testing.T) {
 		}
 	}
 	if strings.Contains(strings.Join(env, "\n"), "eve") {
-		t.Error("the command gets a caller from the host-agent's own environment; want none")
+		t.Error("the host's command gets a caller variable that the host-agent itself has inherited; want none")
 	}
 }
 
@@ -406,7 +406,7 @@ func TestDialSendsCaller(t *testing.T) {
 		_, _ = a.dialForClient(t.Context(), who)
 		_, told := (<-got)["Ahp-Relay-Subject"]
 		if told != (who != nil) {
-			t.Errorf("caller %v: the handshake has the header Ahp-Relay-Subject: %v; want it only with a caller", who, told)
+			t.Errorf("with the caller %v, the handshake to the host has the header Ahp-Relay-Subject: %v; want it only with a caller", who, told)
 		}
 	}
 }
@@ -445,7 +445,7 @@ func TestEndOfAHostIsDistinguished(t *testing.T) {
 		_, err := c.upstream.dial(ctx, 1000)
 		cancel()
 		if err == nil || isRefused(err) != c.want {
-			t.Errorf("%s: %v: isRefused = %v; want %v", c.what, err, !c.want, c.want)
+			t.Errorf("%s: isRefused of %v = %v; want %v", c.what, err, !c.want, c.want)
 		}
 	}
 }
@@ -486,7 +486,7 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 		t.Errorf("Clients = %+v, %v; want the laptop's agent1 without clients", list, err)
 	}
 	if _, err := control.KickConn(t.Context(), "c1", 0); err == nil || !strings.Contains(err.Error(), errNobody.Error()) {
-		t.Errorf("kicking an unknown connection: %v; want that nobody was kicked", err)
+		t.Errorf("kicking an unknown connection: %v; want errNobody", err)
 	}
 	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
 		t.Errorf("KickSubject of a subject without connections = %d, %v; want 0, and no error", n, err)
@@ -497,7 +497,7 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 		}
 	}
 	if list, _ := control.Clients(t.Context()); len(list.Blocked) != 1 || list.Blocked[0].Subject != "bob" {
-		t.Errorf("blocked: %+v; want bob", list.Blocked)
+		t.Errorf("the listed blocked subjects are %+v; want bob", list.Blocked)
 	}
 	stop2 := serve() // another host-agent takes the socket over
 	stop()
@@ -548,7 +548,7 @@ func TestControlPath(t *testing.T) {
 	}
 	_ = gone.Close()
 	if got, err := FindControl("default", ""); got != first || err != nil {
-		t.Errorf("find: %q, %v; want %q", got, err, first)
+		t.Errorf("FindControl = %q, %v; want %q", got, err, first)
 	}
 	other, _, err := ListenPrivate(crashed)
 	if err != nil {
@@ -559,7 +559,7 @@ func TestControlPath(t *testing.T) {
 		t.Errorf("FindControl without a host, with two sockets = %v; want an error that names --host", err)
 	}
 	if got, err := FindControl("default", "b"); got != crashed || err != nil {
-		t.Errorf("find host b: %q, %v; want %q", got, err, crashed)
+		t.Errorf("FindControl with the host b = %q, %v; want %q", got, err, crashed)
 	}
 	// A service has its own runtime directory, which differs from that of the user's shell.
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())

@@ -65,7 +65,7 @@ func TestIncompatibleHostIsListed(t *testing.T) {
 			said.await(t, test.want, 1)
 			info := hostInfo(t, relay.URL()+"/api/hosts/"+test.host, token)
 			if info.State != registry.Incompatible || !strings.Contains(info.Reason, test.want) {
-				t.Errorf("host is %+v; want incompatible, %q", info, test.want)
+				t.Errorf("the relay lists the host as %+v; want it incompatible, with the reason %q", info, test.want)
 			}
 			wantRefusal(t, relay.URL()+"/ahp/"+test.host, token, test.want)
 			stop()

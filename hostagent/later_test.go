@@ -43,7 +43,7 @@ func TestHostAgentBacksOffBeyondLimit(t *testing.T) {
 			asked[i], relay.asked = relay.asked, 0
 		}
 		if asked[0] > 8 || asked[2] == 0 || asked[2] > 4 {
-			t.Errorf("%v requests, each in ten minutes; want fewer and fewer, but some", asked)
+			t.Errorf("in three periods of ten minutes, the host-agent made %v requests; want at most 8 in the first, and 1 to 4 in the last", asked)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestTwoBusyRelaysAreEnough(t *testing.T) {
 			want = 40 * time.Second
 		}
 		if pause := time.Until(a.pausing.until); pause > want || pause < want-time.Second {
-			t.Errorf("a pause of %v after %v; want about %v", pause, cluster.asked, want)
+			t.Errorf("the host-agent pauses for %v after refusals by the relays %v; want about %v", pause, cluster.asked, want)
 		}
 	})
 }

@@ -19,7 +19,7 @@ func (w *world) shows(open routing.Open) (looks, stays bool) {
 	_, err := w.agent.live.view(w.life, s)
 	synctest.Wait()
 	if !w.agent.live.mayStay(s) {
-		w.Errorf("a stream that shows nothing may not stay before its answer; want it to stay")
+		w.Errorf("mayStay = false for a stream while the host is being asked about its canvas; want true")
 	}
 	s.shows.Store(true)
 	return err == nil, w.agent.live.mayStay(s)
@@ -30,7 +30,7 @@ func (w *world) shows(open routing.Open) (looks, stays bool) {
 func (w *world) wantShown(when string, open routing.Open, want bool) {
 	w.Helper()
 	if looks, stays := w.shows(open); looks != want || stays != want {
-		w.Errorf("%s: shown %v, may stay %v; want %v", when, looks, stays, want)
+		w.Errorf("%s: the client may open the canvas: %v, and its stream may stay: %v; want both %v", when, looks, stays, want)
 	}
 }
 

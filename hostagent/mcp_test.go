@@ -125,7 +125,7 @@ func TestMCPIsServedAfterAResumeAtANewHostAgent(t *testing.T) {
 			w.host.set(func() { w.host.answers = host.answers })
 			c := w.resumes("c", "ahp-session:/1")
 			if got := c.tries("tools/call"); !strict && got != "passes" {
-				t.Errorf("where the host has named no channel: %s; want it to pass, for it may use the scheme in its own way", got)
+				t.Errorf("a call after a host's state without MCP channels: %s; want it to pass, because the host may use such channels in its own way", got)
 			}
 			w.initializes("other").subscribes("ahp-session:/2")
 			c.wantTools("where the host has named one to another", served)
@@ -204,7 +204,7 @@ func TestResumedClientsMessagesWaitForTheState(t *testing.T) {
 				time.Sleep(stateTime)
 			}
 			if got := c.hear(); want == "passes" != strings.Contains(got, `"result"`) {
-				t.Errorf("after %v, with the state told %v: %s; want %s", time.Since(begin), answers, got, want)
+				t.Errorf("%v later, when the host has sent the state: %v, the client got %s; want %s", time.Since(begin), answers, got, want)
 			}
 			if !answers {
 				c.wantTools("when the host does not tell the state", none)

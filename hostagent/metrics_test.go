@@ -87,7 +87,7 @@ func TestMetricsAreServed(t *testing.T) {
 	page, err := io.ReadAll(r.Body)
 	_ = r.Body.Close()
 	if err != nil || !strings.Contains(string(page), `ahp_agent_build_info{commit="1a2b3c4d"`) || !strings.Contains(string(page), "ahp_agent_host_up 0") {
-		t.Errorf("the metrics: %v, %s; want the version and that the host is not up", err, page)
+		t.Errorf("the metrics are %[2]s, %[1]v; want the version, and the host reported as not up", err, page)
 	}
 	http.DefaultClient.CloseIdleConnections()
 	stop()

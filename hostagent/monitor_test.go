@@ -80,7 +80,7 @@ func (w *watched) wantSaid(want ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Equal(w.said, want) {
-		w.Errorf("monitor said %q; want %q", w.said, want)
+		w.Errorf("the monitor announced %q; want %q", w.said, want)
 	}
 	w.said = nil
 }
@@ -92,7 +92,7 @@ func TestMonitorSeesHost(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.wantSaid() // no announcement
 		if host.dials < 30 || host.dials > 100 {
-			t.Errorf("%d attempts in a minute; want about one each 1 to 2 s", host.dials)
+			t.Errorf("the monitor dialled an absent host %d times in a minute; want 30 to 100 times", host.dials)
 		}
 		host.set(func() { host.down = nil })
 		time.Sleep(3 * time.Second)
@@ -103,7 +103,7 @@ func TestMonitorSeesHost(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.wantSaid()
 		if len(host.all()) != 1 {
-			t.Errorf("%d connections in an hour; want 1", len(host.all()))
+			t.Errorf("the monitor opened %d connections to the host in an hour; want 1", len(host.all()))
 		}
 		w.learn(ahp.InitializeResult{ProtocolVersion: "0.9.0", ServerInfo: []byte(`{"name":"refhost","version":"1.2"}`)})
 		w.wantSaid("online, refhost 1.2, AHP 0.9.0, 0.8.0")
@@ -275,7 +275,7 @@ func TestSilentHostIsPresentUntilItEnds(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(retryMost)
 			if now := w.last(); now != "online, AHP 0.9.0, 0.8.0" {
-				t.Errorf("monitor said %q; want online", now)
+				t.Errorf("the monitor announced %q; want online", now)
 			}
 		})
 	}
@@ -382,14 +382,14 @@ func TestMonitorIsTurnedAway(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.wantSaid()
 		if got := len(host.all()); got != 2 {
-			t.Errorf("%d connections in an hour; want 2", got)
+			t.Errorf("the monitor opened %d connections to the host in an hour; want 2", got)
 		}
 		host.crash()
 		w.wantSaid("offline: " + reasonEnded + ", AHP 0.9.0, 0.8.0")
 		host.set(func() { host.down, host.answers = nil, answersAll })
 		time.Sleep(3 * time.Second)
 		if now := w.last(); !strings.HasPrefix(now, "online") {
-			t.Errorf("monitor said %q; want online", now)
+			t.Errorf("the monitor announced %q; want online", now)
 		}
 	})
 }
@@ -427,7 +427,7 @@ func TestPresenceIsAnnounced(t *testing.T) {
 		synctest.Wait()
 		p.hostChanged(condition{state: registry.Online, version: "AHP 0.9.0"})
 		if got := wantTold(1); got.State != registry.Online || got.HostVersion != "AHP 0.9.0" {
-			t.Errorf("the relay is told %+v; want the change, at once", got)
+			t.Errorf("the relay receives the presence %+v; want the change, at once", got)
 		}
 		for range 10 {
 			p.clients(+1)
@@ -438,13 +438,13 @@ func TestPresenceIsAnnounced(t *testing.T) {
 		wantTold(1)
 		time.Sleep(time.Millisecond)
 		if got := wantTold(2); got.Clients != 9 {
-			t.Errorf("the relay is told %+v; want 9 clients", got)
+			t.Errorf("the relay receives the presence %+v; want 9 clients", got)
 		}
 		p.clients(+1)
 		synctest.Wait()
 		p.hostChanged(condition{state: registry.Offline, reason: "asleep", version: "AHP 0.9.0"})
 		if got := wantTold(3); got.State != registry.Offline || got.Reason != "asleep" || got.Clients != 10 {
-			t.Errorf("the relay is told %+v; want all of it at once", got)
+			t.Errorf("the relay receives the presence %+v; want the new state, its reason and 10 clients in one message", got)
 		}
 		cancel()
 		wg.Wait()

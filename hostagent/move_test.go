@@ -67,10 +67,10 @@ func (m *mover) wantKept(n int) {
 	m.Helper()
 	synctest.Wait()
 	if got := len(m.agent.moves.all()); got != n {
-		m.Errorf("%d connections are kept; want %d", got, n)
+		m.Errorf("%d connections to the host are kept for moving clients; want %d", got, n)
 	}
 	if held := m.agent.moves.pool.Held(); n == 0 && held != 0 {
-		m.Errorf("%d bytes are counted; want none", held)
+		m.Errorf("%d bytes are counted for kept connections after the last has ended; want none", held)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 		synctest.Wait()
 		next := m.arrive(nil)
 		if next.opened {
-			t.Error("the client has arrived before its first connection ended; want it to wait")
+			t.Error("the client's second connection is opened before the first has ended; want it to wait")
 		}
 		m.former.send(`{"method":"last"}`)
 		m.leave(ahp.CloseShuttingDown)
@@ -134,15 +134,15 @@ func TestTicketIsForTheSameAuthority(t *testing.T) {
 			"ticket":   func(o *routing.Open) { o.Ticket += "x" },
 		} {
 			if thief := m.arrive(change); thief.code != ahp.CloseResync || thief.opened {
-				t.Errorf("different %s: closed with %d, opened %v; want %d, false", name, thief.code, thief.opened, ahp.CloseResync)
+				t.Errorf("a ticket shown with a different %s: closed with %d, opened %v; want %d, false", name, thief.code, thief.opened, ahp.CloseResync)
 			}
 		}
 		next := m.arrive(nil)
 		if !next.opened {
-			t.Error("the client with the right ticket has not arrived; want it opened")
+			t.Error("the connection of the client with the right ticket is not opened; want it opened")
 		}
 		if again := m.arrive(nil); again.code != ahp.CloseResync {
-			t.Errorf("a used ticket: closed with %d; want %d", again.code, ahp.CloseResync)
+			t.Errorf("a connection with a used ticket was closed with %d; want %d", again.code, ahp.CloseResync)
 		}
 		m.wantOpen(next)
 	})
@@ -162,7 +162,7 @@ func TestKeptConnectionsAreBounded(t *testing.T) {
 		}()
 		synctest.Wait()
 		if held := m.agent.moves.pool.Held(); held < keptMost || held > keptMost+2*len(piece) {
-			t.Errorf("%d bytes are kept; want the bound of %d and a message", held, keptMost)
+			t.Errorf("%d bytes of the host's messages are kept; want the bound of %d, exceeded by at most two messages", held, keptMost)
 		}
 		next := m.arrive(nil)
 		for next.conn != nil && len(next.got) < pieces*len(piece) {
@@ -215,7 +215,7 @@ func TestKeptConnectionsEndWithTheToken(t *testing.T) {
 				r.conn.Move(routing.Move{Ticket: testTicket, Until: time.Now().Add(test.life)})
 				synctest.Wait()
 				if kept := test.held > 0; r.moved != kept || r.flushed == kept {
-					t.Errorf("moved: %v, flushed: %v; want %v, %v", r.moved, r.flushed, kept, !kept)
+					t.Errorf("the host-agent confirmed a move: %v, and a flush: %v; want %v, %v", r.moved, r.flushed, kept, !kept)
 				}
 				r.conn.Close(ahp.CloseShuttingDown, "")
 				time.Sleep(test.held - time.Second)
@@ -250,7 +250,7 @@ func TestRepeatedMovesFillNoQueue(t *testing.T) {
 		waiting := len(c.writer.queue)
 		c.writer.mu.Unlock()
 		if waiting != 1 {
-			t.Errorf("%d requests wait; want 1", waiting)
+			t.Errorf("%d move requests wait in the client's queue; want 1", waiting)
 		}
 		close(gate)
 		synctest.Wait()
@@ -300,7 +300,7 @@ func TestStopWaitsForNobodyWhoIsAway(t *testing.T) {
 		select {
 		case <-none:
 		default:
-			t.Error("the host-agent waits for an absent client; want it to stop at once")
+			t.Error("the stopping host-agent waits for a client that is moving; want it to stop at once")
 		}
 		m.wantKept(0)
 	})
@@ -359,12 +359,12 @@ func TestRevokedClientsAreNotKept(t *testing.T) {
 			t.Error("the revoked client's connection to the host is open; want it closed")
 		}
 		if len(asked) != 5 || len(asked[4].Holders) != 1 || asked[4].Holders[0].Token != "t7" {
-			t.Errorf("the relay was asked %+v; want five times for the token t7", asked)
+			t.Errorf("the host-agent asked the relay about %+v; want five questions, about the token t7", asked)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(asked) != 5 {
-			t.Errorf("the relay was asked %d times; want no more once nothing is kept", len(asked))
+			t.Errorf("the host-agent asked the relay %d times; want no further question when no connection is kept", len(asked))
 		}
 		stop()
 		<-over

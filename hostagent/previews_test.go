@@ -51,7 +51,7 @@ func TestPreviewsAreBounded(t *testing.T) {
 		time.Sleep(previewIdle - time.Second)
 		used := p.list(func(one *openPreview) bool { return one.Subject == "2" })[0]
 		if _, ok := p.use(viewer{subject: "2", authority: "b"}, used.ID); ok {
-			t.Error("a viewer with a different authority may use the preview; want a refusal")
+			t.Error("a client with a different authority may use the preview; want a refusal")
 		}
 		if _, ok := p.use(viewer{subject: "2", authority: "a"}, used.ID); !ok {
 			t.Error("the preview ended before previewIdle; want it usable")
@@ -59,7 +59,7 @@ func TestPreviewsAreBounded(t *testing.T) {
 		time.Sleep(time.Second)
 		p.endIdle()
 		if left := p.list(func(*openPreview) bool { return true }); len(left) != 1 || left[0].ID != used.ID {
-			t.Errorf("%d previews are left; want the preview that was used", len(left))
+			t.Errorf("%d previews are open after previewIdle; want only the one that was used since", len(left))
 		}
 	})
 }

@@ -93,22 +93,22 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			eve.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-chat:/1","clientSeq":1,"action":{"type":"chat/turnStarted","turnId":"x"}}}`)
 			for _, message := range side.messages() {
 				if env, err := ahp.Peek([]byte(message)); err != nil || strings.Contains(message, `/1"`) || string(env.Method) == "unknown/method" {
-					t.Errorf("%s: the host receives %s; want nothing about the private session", when, message)
+					t.Errorf("%s: eve's request %s reaches the host; want none about the private session", when, message)
 				}
 			}
 			side.toUs <- `{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"s:/1","changes":{"title":"secret"}}}`
 			side.toUs <- `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","serverSeq":9,"action":{"type":"chat/delta","content":"secret"}}}`
 			if got := eve.hear(); strings.Contains(got, "secret") {
-				t.Errorf("%s: eve hears of the private session: %s; want nothing", when, got)
+				t.Errorf("%s: eve receives %s about the private session; want nothing", when, got)
 			}
 			if got := eve.subscribes("s:/2"); !strings.Contains(got, "open") {
-				t.Errorf("%s: eve gets %s of a visible session; want its state", when, got)
+				t.Errorf("%s: eve gets %s when she subscribes to a visible session; want its state", when, got)
 			}
 		}
 		tries("after", enter("eve", "write"))
 		tries("another owner", enter("mallory", "admin"))
 		if got := enter("ada", "read").subscribes("s:/1"); strings.Contains(got, "secret") {
-			t.Errorf("a connection that viewers may share shows %s; want no private session", got)
+			t.Errorf("a connection that viewers of a link share receives %s; want no private session", got)
 		}
 		if got := enter("mallory", "admin").asks("relay/private", `{"channel":"s:/1","private":false}`); !strings.Contains(got, "-32009") {
 			t.Errorf("mallory makes ada's session visible: %s; want error -32009", got)
@@ -130,11 +130,11 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			t.Errorf("ada, ending the privacy, gets %s; want an empty list", got)
 		}
 		if got := enter("eve", "write").subscribes("s:/1"); !strings.Contains(got, "secret") {
-			t.Errorf("eve gets %s of a session that is visible again; want its text", got)
+			t.Errorf("eve gets %s when she subscribes to a session that is no longer private; want its text", got)
 		}
 	})
 	data, err := os.ReadFile(dir + "/private.default.laptop.json")
 	if err != nil || !json.Valid(data) {
-		t.Errorf("the file has %s, %v; want valid JSON", data, err)
+		t.Errorf("the file of private sessions has %s, %v; want valid JSON", data, err)
 	}
 }

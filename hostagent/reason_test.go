@@ -79,7 +79,7 @@ func TestClientsLearnNoAddress(t *testing.T) {
 				t.Errorf("clients get the reason %q for %q; want %q", got, err, test.want)
 			}
 			if !strings.Contains(err.Error(), "upstream") {
-				t.Errorf("the owner gets %q; want the upstream in it", err)
+				t.Errorf("the owner's reason is %q; want the upstream in it", err)
 			}
 		})
 	}

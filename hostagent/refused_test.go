@@ -64,7 +64,7 @@ func TestRefusedTokenEndsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if agent.givesUpAfter != time.Minute {
-		t.Errorf("the host-agent gives up after %v; want a minute", agent.givesUpAfter)
+		t.Errorf("the limit after which the host-agent gives up is %v; want a minute", agent.givesUpAfter)
 	}
 	agent.givesUpAfter = time.Millisecond
 	ended := make(chan error, 1)

@@ -34,22 +34,22 @@ func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
 		const ping = `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`
 		r.send(ping)
 		if got := rejected(); got != 65 { // the host-agent answers the 65th action before it waits
-			t.Errorf("%d rejections at once; want 65", got)
+			t.Errorf("the client got %d rejections at once; want 65", got)
 		}
 		other.send(ping)
 		if got := len(otherHost.messages()); got != 1 {
-			t.Errorf("the host got %d messages of the other client; want 1", got)
+			t.Errorf("the host got %d messages from a different client meanwhile; want 1", got)
 		}
 		time.Sleep(10 * time.Second)
 		if got := rejected(); got != 75 {
-			t.Errorf("%d rejections after 10 s; want 75", got)
+			t.Errorf("the client got %d rejections after 10 s; want 75", got)
 		}
 		if got := len(host.messages()); got != 0 {
-			t.Errorf("the host got %d messages before all rejections; want none", got)
+			t.Errorf("the host got %d later messages of the slowed client before all its actions were rejected; want none", got)
 		}
 		time.Sleep(time.Minute)
 		if got, passed := rejected(), len(host.messages()); got != 100 || passed != 1 {
-			t.Errorf("%d rejections, %d messages passed; want 100 and 1", got, passed)
+			t.Errorf("in the end, the client got %d rejections, and the host %d of its messages; want 100 and 1", got, passed)
 		}
 	})
 }
@@ -68,7 +68,7 @@ func TestRejectionsOfAWindowThatConnectsDoNotSlowIt(t *testing.T) {
 		}
 	}
 	if wait := p.wait("root/configChanged", now); wait != time.Second {
-		t.Errorf("beyond the bound: waits %v; want 1s", wait)
+		t.Errorf("the wait after a rejection beyond the bound is %v; want 1s", wait)
 	}
 	now = now.Add(time.Minute)
 	for i := range 50 {
@@ -93,13 +93,13 @@ func TestActionsWithoutTheUserAreNotRejections(t *testing.T) {
 		echoes := 0
 		r.note(func() { echoes = strings.Count(r.got, `"action":{"type":"chat/draftChanged"}`) })
 		if echoes != 200 {
-			t.Errorf("%d echoes at once; want 200", echoes)
+			t.Errorf("the client got %d echoes at once; want 200", echoes)
 		}
 		if got := host.messages(); len(got) != 0 {
-			t.Errorf("the host got %q; want nothing", got)
+			t.Errorf("the host got %q; want none of the rejected actions", got)
 		}
 		if _, page := scrape(w.agent, loopbackAddr, "localhost"); strings.Contains(page, "\nahp_agent_rejected_actions_total") {
-			t.Errorf("ahp_agent_rejected_actions_total counts actions without the user; want it absent:\n%s", page)
+			t.Errorf("ahp_agent_rejected_actions_total counts actions that VS Code sends without the user; want none counted:\n%s", page)
 		}
 	})
 }

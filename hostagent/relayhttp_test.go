@@ -264,11 +264,11 @@ func TestOnlyUnaskedEndsAreErrors(t *testing.T) {
 	asked, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := ended(asked, context.Canceled); err != nil {
-		t.Errorf("the end of a cancelled run: %v; want nil", err)
+		t.Errorf("Run after its context was cancelled = %v; want nil", err)
 	}
 	for _, ctx := range []context.Context{asked, context.Background()} {
 		if err := ended(ctx, errNATS); !errors.Is(err, errNATS) {
-			t.Errorf("ended without NATS: %v; want %v", err, errNATS)
+			t.Errorf("Run after the NATS connection has ended = %v; want %v", err, errNATS)
 		}
 	}
 }
@@ -354,7 +354,7 @@ func TestRelaysAreTriedInTurn(t *testing.T) {
 					t.Errorf("temporary(%v) = %v; want %v", err, temporary(err), test.again)
 				}
 				if got := a.natsURLs(); len(got) != len(test.relays) || got[0] != natsURL(test.first) {
-					t.Errorf("NATS at %v; want %s first", got, natsURL(test.first))
+					t.Errorf("the addresses of NATS are %v; want %s first", got, natsURL(test.first))
 				}
 			})
 		})
@@ -396,7 +396,7 @@ func TestHostAgentReturnsToItsFirstRelay(t *testing.T) {
 		time.Sleep(20 * homeEvery)
 		synctest.Wait()
 		if looks != 5 || moves != 1 {
-			t.Errorf("%d moves after %d checks; want one after five", moves, looks)
+			t.Errorf("the host-agent returned to its first relay %d times after %d checks; want once, after five", moves, looks)
 		}
 	})
 }

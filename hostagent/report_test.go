@@ -105,7 +105,7 @@ func TestSoftModeRefusesOnlyUnservedMethods(t *testing.T) {
 		}
 		text := log.String()
 		if n := strings.Count(text, "mcp.capability.warning"); n != 2 || !strings.Contains(text, "warning_class=sampling_without_client_capability") {
-			t.Errorf("%d warnings in the log; want those of the first and the tenth:\n%s", n, text)
+			t.Errorf("the log has %d warnings; want those of the first and the tenth connection:\n%s", n, text)
 		}
 		if !strings.Contains(text, "rejection_class=method_not_served method=prompts/get") || strings.Contains(text, "xyzzy") {
 			t.Errorf("the log says\n%s\nwant the rejection of prompts/get without contents", text)
@@ -127,15 +127,15 @@ func TestStrictModeRefusesUndeclaredFeatures(t *testing.T) {
 			refusal := `{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"the client has not declared the capability sampling"},"channel":"mcp://h/1"}`
 			got := host.messages()
 			if refused := got[len(got)-1] == refusal; refused != (by != "nobody") {
-				t.Errorf("strict by %s: the host got %q; want the refusal only if somebody is strict", by, got)
+				t.Errorf("strict by %s: the host got %q; want the call refused only if relay or host-agent is strict", by, got)
 			}
 			c.note(func() {
 				if asked := strings.Contains(c.got, "createMessage"); asked != (by == "nobody") {
-					t.Errorf("strict by %s: the client got %s; want the host's request only if nobody is strict", by, c.got)
+					t.Errorf("strict by %s: the client got %s; want the host's request only if neither relay nor host-agent is strict", by, c.got)
 				}
 			})
 			if n := counts["rejection sampling_without_client_capability"]; (n == 1) != (by != "nobody") || (state.MCP.Mode == "strict") != (by != "nobody") {
-				t.Errorf("strict by %s: the reports are %v, %+v; want a rejection only if somebody is strict", by, counts, state)
+				t.Errorf("strict by %s: the reports are %v, %+v; want a rejection only if relay or host-agent is strict", by, counts, state)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func TestQuietConnectionsReportOnce(t *testing.T) {
 		}
 		w.reported.now()
 		if w.reported.n != 1 {
-			t.Errorf("%d reports; want one", w.reported.n)
+			t.Errorf("an idle connection sent %d reports; want one", w.reported.n)
 		}
 	})
 }

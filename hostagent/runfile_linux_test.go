@@ -33,14 +33,14 @@ func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 		t.Helper()
 		r := openRun(t, dir)
 		if !slices.Equal(r.previous, want) {
-			t.Errorf("former = %q; want %q", r.previous, want)
+			t.Errorf("the previous instances are %q; want %q", r.previous, want)
 		}
 		return r
 	}
 	first := next()
 	check(first.note("a"))
 	if _, err := openRunFile(dir, "default", "laptop"); !errors.Is(err, errRunning) {
-		t.Errorf("while one runs: %v; want errRunning", err)
+		t.Errorf("opening the run file while a host-agent holds it = %v; want errRunning", err)
 	}
 	other, err := openRunFile(dir, "default", "tower")
 	check(err)
@@ -107,7 +107,7 @@ func TestForeignRunFileProvesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again := openRun(t, at); len(again.previous) > 0 {
-			t.Errorf("%s: former = %q; want none", what, again.previous)
+			t.Errorf("%s: the previous instances are %q; want none", what, again.previous)
 		} else {
 			again.close()
 		}

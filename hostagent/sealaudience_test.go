@@ -47,7 +47,7 @@ func TestViewerReadsLongMessages(t *testing.T) {
 	}
 	clear(got)
 	if !bytes.Equal(whole[0].Data[5:], long[:routing.MaxLent+1]) {
-		t.Error("a change of the viewer's message changed the shared frames; want a copy")
+		t.Error("a change of the message that Read returned has changed the frames shared with other viewers; want a copy")
 	}
 	s.Deliver(framesOf(short, len(short)))
 	if !s.Whole() {

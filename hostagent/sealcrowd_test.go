@@ -162,7 +162,7 @@ func TestViewersOfALinkAreToldTogether(t *testing.T) {
 		for _, v := range viewers {
 			w.heardAll(v, 0)
 			if v.own > 1 || len(v.told) < 29 {
-				t.Errorf("a viewer received %d actions alone, and %d with the crowd; want at most 1, and at least 29", v.own, len(v.told))
+				t.Errorf("a viewer received %d actions in messages of its own, and %d in the crowd's messages; want at most 1, and at least 29", v.own, len(v.told))
 			}
 			if last := len(v.told) - 29; !slices.EqualFunc(v.told[last:], viewers[0].told[len(viewers[0].told)-29:], bytes.Equal) {
 				t.Error("two viewers in a crowd received different bytes; want the same")
@@ -224,7 +224,7 @@ func TestViewerKeepsItsOrderAroundItsCrowd(t *testing.T) {
 		w.heardAll(second, 0)
 		w.heardAll(late, from)
 		if len(second.rest) != 9 || len(late.rest) != 9 {
-			t.Errorf("the viewers were answered %d and %d times; want 9", len(second.rest), len(late.rest))
+			t.Errorf("the viewers received %d and %d answers to their own requests; want 9 each", len(second.rest), len(late.rest))
 		}
 		for _, c := range w.crowds() {
 			if c == nil || c != w.crowds()[0] {
@@ -408,7 +408,7 @@ func TestCrowdForgetsViewersThatAreGone(t *testing.T) {
 		crowd.mu.Lock()
 		defer crowd.mu.Unlock()
 		if len(crowd.members) != 1 || len(crowd.left) != 0 {
-			t.Errorf("the crowd has %d members, and keeps %d that are gone; want 1 and 0", len(crowd.members), len(crowd.left))
+			t.Errorf("the crowd has %d members, and still lists %d viewers that have left; want 1 and 0", len(crowd.members), len(crowd.left))
 		}
 	})
 }

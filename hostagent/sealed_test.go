@@ -185,7 +185,7 @@ func TestSealedSilenceEndsTheConnection(t *testing.T) {
 		contents, body := r.opens()
 		code, reason, ok := sealed.ReadClose(body)
 		if contents[len(contents)-1] != sealed.Close || !ok || code != ahp.CloseResync || reason != silentReason {
-			t.Errorf("after a silence: %v, %d %q; want a close with %d %q", contents, code, reason, ahp.CloseResync, silentReason)
+			t.Errorf("after a silence of the relay, the client receives %v, %d %q; want a close with %d %q", contents, code, reason, ahp.CloseResync, silentReason)
 		}
 		time.Sleep(endWithin)
 		r.mu.Lock()
@@ -254,7 +254,7 @@ func TestSealedConnectionHasLessThanItsDevice(t *testing.T) {
 					before := len(w.hostSide().messages())
 					r.post(sealed.Message, `{"jsonrpc":"2.0","id":2,"method":"`+method+`","params":{"channel":"s:/1"}}`)
 					if passed := len(w.hostSide().messages()) > before; passed != passes {
-						t.Errorf("%s reaches the host: %v; want %v", method, passed, passes)
+						t.Errorf("the request %s reaches the host: %v; want %v", method, passed, passes)
 					}
 				}
 			})

@@ -170,7 +170,7 @@ func TestSealedHostJudgesItemsItself(t *testing.T) {
 	stranger, named := made[0], made[1]
 	s.enter(named, nil)
 	if d := s.judge(s.writer, nil, nil); d.result.State != "" || d.open.Subject != "ada" || d.policy.Access != auth.AccessTalk || d.content.Text != "hello" {
-		t.Errorf("a true item is %+v as %+v", d.result, d.open)
+		t.Errorf("a valid item is decided as %+v, with the grant %+v; want it undecided, with ada's grant of level talk and the text hello", d.result, d.open)
 	}
 	for what, d := range map[string]*judged{
 		"a stranger's item": s.judge(stranger, nil, nil),
@@ -186,7 +186,7 @@ func TestSealedHostJudgesItemsItself(t *testing.T) {
 		"a time too far away": s.judge(s.writer, func(i *waiting.Item) { i.Expires = time.Now().Add(30 * 24 * time.Hour).UnixMilli() }, nil),
 	} {
 		if d.result.State != waiting.Refused || !d.forged {
-			t.Errorf("%s is %+v, forged %v; want it refused as forged", what, d.result, d.forged)
+			t.Errorf("%s: the item is decided as %+v, forged %v; want it refused as forged", what, d.result, d.forged)
 		}
 	}
 	begun := s.judge(stranger, nil, nil)
@@ -195,18 +195,18 @@ func TestSealedHostJudgesItemsItself(t *testing.T) {
 		t.Errorf("a stranger's item in place of a begun one is %+v, forged %v, %v; want it unknown and forged, so its entry stays", result, begun.forged, err)
 	}
 	if d := s.judge(s.writer, func(i *waiting.Item) { i.Expires = time.Now().Add(-time.Minute).UnixMilli() }, nil); d.result.State != waiting.Late {
-		t.Errorf("an item whose time is over is %+v, because the relay's clock is late", d.result)
+		t.Errorf("an item whose time is over is decided as %+v; want late", d.result)
 	}
 	if d := s.judge(s.writer, func(i *waiting.Item) { i.Session = remember.IDOf("demo:/1") }, nil); d.result.State != waiting.Refused {
-		t.Errorf("an item whose session a relay can guess is %+v", d.result)
+		t.Errorf("an item with a session ID that relays can compute is decided as %+v; want it refused", d.result)
 	}
 	if d := newSealedShelf(t, auth.AccessRead); d.judge(d.writer, nil, func(o *waiting.Offer) { o.Access = "admin" }).result.State != waiting.Refused {
-		t.Error("the relay raises a device's level")
+		t.Error("an item that needs a higher level is accepted because the relay states one; want it refused by the device's own grant")
 	}
 	if err := s.items.agent.seals.remove(s.paired.Identity().Fingerprint().String(), true); err != nil {
 		t.Fatal(err)
 	}
 	if d := s.judge(s.writer, nil, func(o *waiting.Offer) { o.Access = "admin" }); d.result.State != waiting.Refused {
-		t.Errorf("an item of a removed device is %+v", d.result)
+		t.Errorf("an item of a removed device is decided as %+v; want it refused", d.result)
 	}
 }

@@ -168,7 +168,7 @@ func TestSealedReadersShareOneCopy(t *testing.T) {
 		}
 		for i, r := range readers {
 			if !slices.Equal(r.got, c.sent) {
-				t.Errorf("reader %d received %d messages; want %d", i, len(r.got), len(c.sent))
+				t.Errorf("reader %d received %d messages in all; want %d", i, len(r.got), len(c.sent))
 			}
 			if r.own > 2 || len(r.bodies) < 18 {
 				t.Errorf("reader %d received %d messages alone, and %d shared; want at most 2, and at least 18", i, r.own, len(r.bodies))

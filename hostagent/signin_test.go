@@ -130,7 +130,7 @@ func TestHostAgentSignsInByCode(t *testing.T) {
 		host := w.hostSide()
 		time.Sleep(18 * time.Second) // two polls happen; the answer to the second demands longer pauses
 		if _, polls := auth.asked(); polls != 2 {
-			t.Errorf("after 18 s there were %d polls; want 2", polls)
+			t.Errorf("the host-agent polled the authorization server %d times in 18 s; want 2", polls)
 		}
 		time.Sleep(10 * time.Second)
 		told := r.hear()
@@ -237,7 +237,7 @@ func TestSignInEnds(t *testing.T) {
 				end(r)
 				time.Sleep(time.Minute)
 				if _, polls := auth.asked(); polls != 0 {
-					t.Errorf("after the end, there were %d polls; want 0", polls)
+					t.Errorf("the host-agent polled the authorization server %d times after the end; want 0", polls)
 				}
 				if got := r.hear(); strings.Contains(got, "signedIn") {
 					t.Errorf("the client receives %s; want no relay/signedIn", got)
@@ -273,7 +273,7 @@ func TestSignInFails(t *testing.T) {
 				got := r.asks("relay/signIn", wantsExample)
 				time.Sleep(maxSignIn)
 				if got += r.hear(); !strings.Contains(got, c.want) {
-					t.Errorf("the client hears %s; want %q", got, c.want)
+					t.Errorf("the client receives %s; want %q", got, c.want)
 				}
 			})
 		})

@@ -168,14 +168,14 @@ func TestForeignAnswersSignNobodyIn(t *testing.T) {
 				}
 				time.Sleep(2 * time.Second)
 				if got += r.hear(); c.heard == "" && strings.Contains(got, "signedIn") || !strings.Contains(got, c.heard) {
-					t.Errorf("the client hears %s; want %q", got, c.heard)
+					t.Errorf("the client receives %s; want %q", got, c.heard)
 				}
 				if strings.Contains(strings.Join(w.hostSide().messages(), "\n"), `"method":"authenticate"`) {
 					t.Error("the host receives a token; want none")
 				}
 				again := r.asks("relay/signInBack", fmt.Sprintf(`{"channel":"ahp-root://","address":"http://127.0.0.1:40001/?code=abc&state=%s"}`, asked.Get("state")))
 				if ended := c.heard != ""; ended != strings.Contains(again, "no sign-in waits") {
-					t.Errorf("a second address gets %s; want no sign-in waits exactly if the first has ended the sign-in", again)
+					t.Errorf("a second address sent by the browser gets %s; want the error no sign-in waits exactly if the first address has ended the sign-in", again)
 				}
 				_ = l
 			})

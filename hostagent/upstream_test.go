@@ -210,7 +210,7 @@ func TestHostGetsTheCurrentToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := <-queries; got != test.want {
-			t.Errorf("host was asked for %s; want %s", got, test.want)
+			t.Errorf("the host-agent requested %s from the host; want %s", got, test.want)
 		}
 		sock.Close("done")
 	}
@@ -289,7 +289,7 @@ func TestWebSocketUpstream(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, _, err := sock.Read(); !tooBig(err) {
-				t.Errorf("read: %v; want too big", err)
+				t.Errorf("reading a message above the limit: %v; want too big", err)
 			}
 		})
 	}

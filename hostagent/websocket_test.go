@@ -224,7 +224,7 @@ func TestBrokenFramesEndTheConnection(t *testing.T) {
 			}
 			first, payload := host.hear(t)
 			if first != finBit|opClose || len(payload) < 2 || binary.BigEndian.Uint16([]byte(payload)) != uint16(test.code) {
-				t.Errorf("the host hears %#x %q; want a close with %d", first, payload, test.code)
+				t.Errorf("the host receives the frame %#x %q; want a close with %d", first, payload, test.code)
 			}
 			if err := sock.Write([]byte("x"), false); err == nil {
 				t.Error("Write succeeded after the close frame; want an error")
@@ -253,11 +253,11 @@ func TestHostsCloseCodeIsReturned(t *testing.T) {
 		var closed websocket.CloseError
 		for range 2 {
 			if _, _, err := sock.Read(); !errors.As(err, &closed) || closed.Code != test.code || closed.Reason != test.reason {
-				t.Errorf("read: %v; want a close with %d %s", err, test.code, test.reason)
+				t.Errorf("Read after the host's close frame = %v; want a close with %d %s", err, test.code, test.reason)
 			}
 		}
 		if first, _ := host.hear(t); first != finBit|opClose {
-			t.Errorf("the host hears %#x; want a close", first)
+			t.Errorf("the host receives the frame %#x; want a close", first)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestCloseSaysGoodbye(t *testing.T) {
 			}
 			host.say(t, hostFrame(finBit|opText, "late"), hostFrame(finBit|opClose, "\x03\xe8"))
 			if n, err := io.Copy(io.Discard, host.in); err != nil || n != 0 {
-				t.Errorf("behind its close frame the host hears %d bytes, %v; want the end", n, err)
+				t.Errorf("after the close frame, the host receives %d bytes, %v; want the end", n, err)
 			}
 			<-closed
 			<-ended

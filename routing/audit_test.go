@@ -46,14 +46,14 @@ func (a *AgentEnd) Audit(rest bool) error {
 			wholes += c.whole
 			reserved += c.reserved
 			if uploads[c] != (c.partial != nil) {
-				return fmt.Errorf("connection %d: %d bytes of a message have come, and it is among those that wait: %v", c.stream.conn, len(c.partial), uploads[c])
+				return fmt.Errorf("connection %d: %d bytes of a message have arrived, and the connection is listed as uploading: %v", c.stream.conn, len(c.partial), uploads[c])
 			}
 			delete(uploads, c)
 			if c.stream.ended && (c.room != nil || c.stream.waits) {
-				return fmt.Errorf("connection %d: somebody waits, and it has ended", c.stream.conn)
+				return fmt.Errorf("connection %d: a goroutine waits for a connection that has ended", c.stream.conn)
 			}
 			if _, waits := a.waiters[c]; c.stream.waits != waits || waits && rest {
-				return fmt.Errorf("connection %d: somebody waits for it: %v, and is counted: %v", c.stream.conn, c.stream.waits, waits)
+				return fmt.Errorf("connection %d: the stream is marked as waited for: %v, and its waiter is listed: %v", c.stream.conn, c.stream.waits, waits)
 			}
 			for i := range c.stream.items.len() {
 				if it := c.stream.items.at(i); it.body == nil {
@@ -63,13 +63,13 @@ func (a *AgentEnd) Audit(rest bool) error {
 		}
 	}
 	if open != a.conns {
-		return fmt.Errorf("%d connections are open, and counted %d", open, a.conns)
+		return fmt.Errorf("%d connections are open, and the counter is %d", open, a.conns)
 	}
 	if wholes != a.wholes || reserved > a.reserved || len(uploads) > 0 {
 		return fmt.Errorf("%d bytes wait whole for the host, counted %d; %d are being read, counted %d; %d connections have ended in a message", wholes, a.wholes, reserved, a.reserved, len(uploads))
 	}
 	if rest && (len(a.turns) > 0 || a.reserved > 0 || a.short && a.total() <= a.cfg.MaxQueued*3/8) {
-		return fmt.Errorf("%d messages wait for their turn, %d bytes are being read, memory is short: %v", len(a.turns), a.reserved, a.short)
+		return fmt.Errorf("at rest, %d messages wait for their turn, %d bytes are being read, and memory is short: %v; want none", len(a.turns), a.reserved, a.short)
 	}
 	if worst, _ := a.worst(time.Now()); held != a.held || held+a.bodies.kept > a.cfg.MaxQueued && worst != nil {
 		return fmt.Errorf("%d bytes are held and %d of old bodies kept; counted %d, the limit is %d", held, a.bodies.kept, a.held, a.cfg.MaxQueued)
@@ -79,10 +79,10 @@ func (a *AgentEnd) Audit(rest bool) error {
 		waiting += (*a.publish.at(i)).size
 	}
 	if waiting != a.waiting || a.queued-a.left != uint64(a.publish.len()) {
-		return fmt.Errorf("%d bytes wait to be published, and are counted as %d", waiting, a.waiting)
+		return fmt.Errorf("%d bytes wait to be published, and the counter is %d", waiting, a.waiting)
 	}
 	if rest && waiting > 0 {
-		return fmt.Errorf("%d bytes wait to be published", waiting)
+		return fmt.Errorf("at rest, %d bytes wait to be published; want none", waiting)
 	}
 	return a.bodies.audit(uses, rest)
 }
@@ -93,11 +93,11 @@ func (t *bodyTable) audit(uses map[*body]int, rest bool) error {
 		for i := range q.len() {
 			b := *q.at(i)
 			if b.number <= last {
-				return fmt.Errorf("body %d comes after body %d", b.number, last)
+				return fmt.Errorf("body %d follows body %d in the table; want ascending numbers", b.number, last)
 			}
 			last = b.number
 			if uses[b] != b.uses {
-				return fmt.Errorf("body %d is used %d times, and counted %d", b.number, uses[b], b.uses)
+				return fmt.Errorf("body %d is used %d times, and its counter is %d", b.number, uses[b], b.uses)
 			}
 			if (b.uses > 0 || q == &t.recent) && b.frame == nil {
 				return fmt.Errorf("body %d is in use without its bytes", b.number)
@@ -113,17 +113,17 @@ func (t *bodyTable) audit(uses map[*body]int, rest bool) error {
 	}
 	for b, n := range uses {
 		if n > 0 {
-			return fmt.Errorf("body %d is used %d times, and forgotten", b.number, n)
+			return fmt.Errorf("body %d is used %d times, and missing in the table", b.number, n)
 		}
 	}
 	if kept != t.kept {
-		return fmt.Errorf("%d bytes of old bodies are kept, and counted %d", kept, t.kept)
+		return fmt.Errorf("%d bytes of old bodies are kept, and the counter is %d", kept, t.kept)
 	}
 	if bytes != t.bytes || bytes > t.window && t.recent.len() > 1 {
-		return fmt.Errorf("%d bytes of bodies in a window of %d, counted %d", bytes, t.window, t.bytes)
+		return fmt.Errorf("%d bytes of bodies are in a window of %d, and the counter is %d", bytes, t.window, t.bytes)
 	}
 	if rest && t.old.len() > 0 {
-		return fmt.Errorf("%d old bodies are kept", t.old.len())
+		return fmt.Errorf("at rest, %d old bodies are kept", t.old.len())
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (l *agentLink) audit(uses map[*body]int, rest bool) error {
 	}
 	for i := range l.reports.len() {
 		if (*l.reports.at(i)).report == nil {
-			return errors.New("a report is due of which nothing is known")
+			return errors.New("a report is due for an unknown connection")
 		}
 	}
 	if rest && l.reports.len() > 0 {
@@ -228,7 +228,7 @@ func (l *agentLink) auditCrowds(rest bool) error {
 			return fmt.Errorf("connection %d waits for %d messages in crowds, and counts %d", c.stream.conn, barred[&c.stream], c.stream.barred)
 		}
 		if c.crowd != nil && !mapHas(c.crowd.members, c) {
-			return fmt.Errorf("connection %d is in a crowd of which it is no member", c.stream.conn)
+			return fmt.Errorf("connection %d names a crowd that does not list it as a member", c.stream.conn)
 		}
 	}
 	return nil
@@ -336,7 +336,7 @@ func (r *RelayEnd) Audit(rest bool) error {
 	}
 	for packet, n := range incomplete {
 		if r.incomplete[packet] != n {
-			return fmt.Errorf("packet %d has %d rows that miss something, counted %d", packet, n, r.incomplete[packet])
+			return fmt.Errorf("packet %d has %d parts with missing bodies, and the counter is %d", packet, n, r.incomplete[packet])
 		}
 	}
 	if rest && places > 0 {
@@ -359,7 +359,7 @@ func (r *RelayEnd) Audit(rest bool) error {
 	}
 	for number, c := range r.conns {
 		if c.crowd != nil && (r.crowds[c.crowd.number] != c.crowd || !mapHas(c.crowd.members, c)) {
-			return fmt.Errorf("connection %d is in a crowd of which it is no member", number)
+			return fmt.Errorf("connection %d names a crowd that does not list it as a member", number)
 		}
 	}
 	if uint64(len(r.conns)+len(r.numbers.free)) != r.numbers.last {
@@ -381,7 +381,7 @@ func (c *RelayConn) audit(rest bool) error {
 		return fmt.Errorf("%d bytes are pending, counted %d; the limit is %d", sum, c.pendingBytes, c.relay.cfg.PendingLimit)
 	}
 	if rest && (c.client == nil || c.received || sum > 0) {
-		return fmt.Errorf("half closed, or something is pending")
+		return fmt.Errorf("at rest, the client's connection is half closed, or bytes are pending")
 	}
 	return c.stream.audit(c.relay.cfg.QueueLimit, rest)
 }

@@ -149,7 +149,7 @@ func TestSlowReaderOfBytes(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			if written < 500_000 || written > 1_200_000 {
-				t.Errorf("%s: %d bytes were written without a reader; want 500000 to 1200000", name, written)
+				t.Errorf("%s: the writer wrote %d bytes to a stream that nothing reads; want 500000 to 1200000", name, written)
 			}
 			c := w.dial(0)
 			if err := c.host.send(message(1, 300), false, ""); err != nil {
@@ -159,14 +159,14 @@ func TestSlowReaderOfBytes(t *testing.T) {
 			synctest.Wait()
 			c.wantAll(t, "beside "+name)
 			if n, err := io.ReadFull(to, make([]byte, 2_000_000)); err != nil {
-				t.Errorf("%s: %d bytes, then %v; want 2000000", name, n, err)
+				t.Errorf("%s: the reader got %d bytes, then %v; want 2000000", name, n, err)
 			}
 			to.Cut(ahp.CloseForbidden, "no more")
 			<-done
 			_, err := from.Write([]byte("x"))
 			var cut *routing.CutError
 			if !errors.As(err, &cut) || cut.Code != ahp.CloseForbidden || cut.Reason != "no more" {
-				t.Errorf("%s: %v; want to hear why", name, err)
+				t.Errorf("%s: Write to a stream that the peer has closed = %v; want the reason", name, err)
 			}
 		}
 	})
@@ -182,7 +182,7 @@ func TestBytesEndWithTheLink(t *testing.T) {
 		for i, c := range []*routing.ByteConn{relay, agent} {
 			var cut *routing.CutError
 			if _, err := c.Read(make([]byte, 1)); !errors.As(err, &cut) {
-				t.Errorf("%s: %v; want it cut off", fmt.Sprint("end ", i), err)
+				t.Errorf("%s of the stream, after the link's end: %v; want an error that the stream was cut", fmt.Sprint("end ", i), err)
 			}
 		}
 		w.end()

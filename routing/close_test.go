@@ -109,11 +109,11 @@ func TestNumberIsReusedOnlyAfterBothCloses(t *testing.T) {
 	leave(r)
 	handle(t, r, recordWith("bye", recordClose, 1, uint64(ahp.CloseResync)))
 	if n := open(); n != 2 {
-		t.Errorf("before the relay's close has left, the next number is %d; want 2", n)
+		t.Errorf("before the relay's close record is sent, a new connection gets the number %d; want 2", n)
 	}
 	leave(r)
 	if n := open(); n != 1 {
-		t.Errorf("behind the relay's close, the next number is %d; want 1", n)
+		t.Errorf("after the relay's close record is sent, a new connection gets the number %d; want 1", n)
 	}
 }
 

@@ -91,10 +91,10 @@ func TestCreditGrowsWithAReader(t *testing.T) {
 		reads.take(last + pieceCost)
 	}
 	if rounds > 10 {
-		t.Errorf("after %d round trips, a client gets %d bytes in each; want %d", rounds, last, 12*creditWindow)
+		t.Errorf("it took %d round trips until a reading client got %d bytes in each; want at most 10 until %d", rounds, last, 12*creditWindow)
 	}
 	if n := stalled.send(); n != 0 {
-		t.Errorf("a client that reads nothing gets %d more bytes; want 0", n)
+		t.Errorf("the host-agent sends %d more bytes to a client that reads nothing; want 0", n)
 	}
 	for range 50 {
 		n := reads.send()
@@ -104,7 +104,7 @@ func TestCreditGrowsWithAReader(t *testing.T) {
 		}
 	}
 	if 1<<20-lent != 15*creditWindow {
-		t.Errorf("%d bytes are lent; want %d", 1<<20-lent, 15*creditWindow)
+		t.Errorf("%d bytes of credit are lent; want %d", 1<<20-lent, 15*creditWindow)
 	}
 	reads.conn.Close(1000, "bye")
 	if lent != 1<<20 {

@@ -27,7 +27,7 @@ func TestDelaysAreMeasured(t *testing.T) {
 		want := func(what string, delays ...time.Duration) {
 			t.Helper()
 			if !slices.Equal(told, delays) {
-				t.Errorf("%s: %v were told; want %v", what, told, delays)
+				t.Errorf("%s: the reported delays are %v; want %v", what, told, delays)
 			}
 			told = nil
 		}

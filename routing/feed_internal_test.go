@@ -110,7 +110,7 @@ func TestEachNotificationIsFedOnce(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) || pieces < len(want)+2*(600_000>>16) {
-			t.Errorf("%d viewers: readers hear %.40q in %d pieces; want %.40q", viewers, got, pieces, want)
+			t.Errorf("with %d viewers, readers of the feed receive %.40q in %d pieces; want %.40q", viewers, got, pieces, want)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestNoFeedWithoutReaders(t *testing.T) {
 	say(t, []*feedRelay{r}, strings.Repeat("x", 1000), "ahp-chat:/1")
 	r.sent(t, a)
 	if len(r.fed) > 0 || r.client.credit < 1000 {
-		t.Errorf("readers hear %d notifications, and the client %d bytes; want 0, and all", len(r.fed), r.client.credit)
+		t.Errorf("the feed published %d notifications, and the client received %d bytes; want 0, and all", len(r.fed), r.client.credit)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestJoinerDropsIncompleteMessages(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, []string{"0123"}) {
-			t.Errorf("without piece %d of the first message: %q; want the second one", lost, got)
+			t.Errorf("without piece %d of the first message, the joined messages are %q; want only the second message", lost, got)
 		}
 	}
 	var j Joiner

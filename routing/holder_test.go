@@ -19,7 +19,7 @@ func TestEachHolderFitsIntoAMove(t *testing.T) {
 			h.Origins = append(h.Origins, auth.Origin{ID: one, Subject: one, Issued: 1 << 40})
 		}
 		if n := len(appendMove(nil, 1, Move{Holder: h})); n > maxHolder {
-			t.Errorf("a move of names of %s has %d bytes; want at most %d", character, n, maxHolder)
+			t.Errorf("the longest Move whose names consist of %s has %d bytes; want at most %d", character, n, maxHolder)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (r *run) checkLinks() error {
 	for _, e := range r.linkEnds {
 		pair := [2]string{e.relay, e.agent}
 		if ends[pair]++; ends[pair] > r.excused[e.relay]+r.excused[e.agent] {
-			return fmt.Errorf("link between %s and %s ended: %w", e.relay, e.agent, e.err)
+			return fmt.Errorf("the link between %s and %s has ended: %w", e.relay, e.agent, e.err)
 		}
 	}
 	return nil
@@ -155,7 +155,7 @@ func (r *run) checkClient(c *client) error {
 	defer c.mu.Unlock()
 	if h == nil {
 		if !c.endedLocked() || r.linkEnded(c) == nil && !c.killed {
-			return errors.New("the host knows nothing of it")
+			return errors.New("the host has no connection for this client")
 		}
 		return nil
 	}
@@ -172,7 +172,7 @@ func (r *run) checkClient(c *client) error {
 		err = compare("host", h.got, c.sent, allUp)
 	}
 	if err == nil && allUp && len(c.sent) != c.asked {
-		err = fmt.Errorf("%d of %d messages sent", len(c.sent), c.asked)
+		err = fmt.Errorf("the client has sent %d of %d messages", len(c.sent), c.asked)
 	}
 	if err == nil {
 		err = c.checkReady()
@@ -181,7 +181,7 @@ func (r *run) checkClient(c *client) error {
 		err = checkFlushes(c, h)
 	}
 	if n := r.reportedOf(c.id); err == nil && n != h.own && r.linkEnded(c) == nil && !c.killed && !h.dead {
-		err = fmt.Errorf("%d messages of the host are reported; want %d", n, h.own)
+		err = fmt.Errorf("the delays of %d messages of the host are reported; want %d", n, h.own)
 	}
 	return err
 }
@@ -262,7 +262,7 @@ func orDefault(n, def int) int {
 // compare checks that got is equal to sent, or to its beginning unless all is set.
 func compare(who string, got, sent [][]byte, all bool) error {
 	if len(got) > len(sent) || all && len(got) < len(sent) {
-		return fmt.Errorf("the %s has got %d messages of %d", who, len(got), len(sent))
+		return fmt.Errorf("the %s has received %d of %d messages", who, len(got), len(sent))
 	}
 	for i := range got {
 		if !bytes.Equal(got[i], sent[i]) {
@@ -287,14 +287,14 @@ func (c *client) checkReady() error {
 // open connection has an answer to each flush.
 func checkFlushes(c *client, h *modelConn) error {
 	if n := len(c.flushes); len(c.flushed) > n || len(h.flushes) > n || !c.endedLocked() && len(c.flushed) < n {
-		return fmt.Errorf("%d flushes, %d seen by the host, %d answered", n, len(h.flushes), len(c.flushed))
+		return fmt.Errorf("%d flushes were requested, %d reached the host, and %d were confirmed", n, len(h.flushes), len(c.flushed))
 	}
 	for i, f := range h.flushes {
 		if f.got < c.flushes[i] {
-			return fmt.Errorf("flush %d came behind %d messages; want %d", i, f.got, c.flushes[i])
+			return fmt.Errorf("flush %d reached the host after %d messages; want %d", i, f.got, c.flushes[i])
 		}
 		if i < len(c.flushed) && c.flushed[i] < f.sent {
-			return fmt.Errorf("flush %d was answered before %d of %d messages", i, f.sent-c.flushed[i], f.sent)
+			return fmt.Errorf("flush %d was confirmed before %d of %d earlier messages", i, f.sent-c.flushed[i], f.sent)
 		}
 	}
 	return nil
@@ -340,7 +340,7 @@ func (r *run) crossOnce() error {
 	answers := r.answers
 	r.mu.Unlock()
 	if answers > 0 && !r.disturbed && r.bounds.Bodies == 0 {
-		return fmt.Errorf("%d bodies were missed, and nothing was lost", answers)
+		return fmt.Errorf("%d bodies were requested again although the network lost nothing", answers)
 	}
 	if r.bounds.Window > 0 && r.bounds.Window < 16<<10 || r.bounds.Pinned > 0 && r.bounds.Pinned < 64<<10 {
 		return nil // with such small bounds, the host-agent shares no bodies

@@ -179,7 +179,7 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 	}
 	slow.host.mu.Unlock()
 	if most := limit + 1*mib + 6*size; sent > most || sent < limit*3/8 {
-		t.Errorf("the host took %d bytes; want %d to %d", sent, limit*3/8, most)
+		t.Errorf("the host's writes for the stalled client took %d bytes; want %d to %d", sent, limit*3/8, most)
 	}
 	if code := slow.closed(); code != 0 {
 		t.Fatalf("the slow client was closed with %d; want it open", code)
@@ -407,7 +407,7 @@ func TestFlushFollowsEarlierMessages(t *testing.T) {
 		}
 		a.wantAll(t, "a")
 		if fmt.Sprint(a.host.flushes, a.flushed) != "[2] [110]" {
-			t.Errorf("flushed behind %v messages at the host, and %v at the client; want [2] [110]", a.host.flushes, a.flushed)
+			t.Errorf("the flush reached the host after %v messages, and was confirmed after %v messages at the client; want [2] and [110]", a.host.flushes, a.flushed)
 		}
 		a.conn.Close(1000, "")
 		a.conn.Flush()
@@ -433,7 +433,7 @@ func TestProbeReachesOnlyItsClient(t *testing.T) {
 		c.host.conn.Probe()
 		time.Sleep(time.Second)
 		if n := c.probed.Load(); n != 1 {
-			t.Errorf("probed %d times; want once", n)
+			t.Errorf("the connection was probed %d times; want once", n)
 		}
 		c.host.conn.Close(ahp.CloseResync, "")
 		c.host.conn.Probe()
@@ -544,7 +544,7 @@ func TestAllStreamsAreBounded(t *testing.T) {
 		}
 		t.Logf("most in use: %d MiB beyond %d MiB", most/mib, before/mib)
 		if most > bound+beside {
-			t.Errorf("%d MiB were in use; want at most %d", most/mib, (bound+beside)/mib)
+			t.Errorf("the process used %d MiB; want at most %d", most/mib, (bound+beside)/mib)
 		}
 		good.wantAll(t, "the client that takes everything")
 		cut := 0
@@ -563,7 +563,7 @@ func TestAllStreamsAreBounded(t *testing.T) {
 			}
 		}
 		if cut == 0 || cut == clients {
-			t.Errorf("%d of %d clients were closed; want some, not all", cut, clients)
+			t.Errorf("%d of %d clients were closed; want at least 1, and not all", cut, clients)
 		}
 	})
 }
@@ -602,7 +602,7 @@ func floodHungHost(t *testing.T, bound int, some bool) {
 	}
 	time.Sleep(20 * time.Second)
 	if used := heap() - before; used > bound+beside {
-		t.Errorf("%d MiB are in use; want at most %d", used/mib, (bound+beside)/mib)
+		t.Errorf("the process uses %d MiB; want at most %d", used/mib, (bound+beside)/mib)
 	}
 	for _, c := range list {
 		c.host.mu.Lock()
@@ -622,7 +622,7 @@ func floodHungHost(t *testing.T, bound int, some bool) {
 		c.wantAll(t, fmt.Sprint("client ", i))
 	}
 	if (closed > 0) != some || closed == clients {
-		t.Errorf("%d connections were closed; want some: %v", closed, some)
+		t.Errorf("%d connections were closed; want at least one: %v", closed, some)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestConnSetIsShort(t *testing.T) {
 			s.add(c)
 		}
 		if n := len(s.append(nil)); n > test.limit {
-			t.Errorf("%s: %d bytes; want at most %d", test.name, n, test.limit)
+			t.Errorf("%s: the encoded set of connections has %d bytes; want at most %d", test.name, n, test.limit)
 		}
 	}
 }
@@ -180,25 +180,25 @@ func TestReferencesWaitLongerOnlyWhileSomeComeLate(t *testing.T) {
 	}
 	const ms = time.Millisecond
 	if left := hear(600, 2*ms); !slices.Equal(left, []time.Duration{ms, 2 * ms}) {
-		t.Errorf("at first, references leave after %v; want 1 ms, and when all are there", left)
+		t.Errorf("at first, references are sent after %v; want some after 1 ms, and the rest when all have arrived", left)
 	}
 	for range 3 {
 		hear(600, longLinger+ms)
 	}
 	if left := hear(600, 2*ms); !slices.Equal(left, []time.Duration{2 * ms}) {
-		t.Errorf("behind late ones, references leave after %v; want once, when all are there", left)
+		t.Errorf("after late references, the next are sent after %v; want them sent once, when all have arrived", left)
 	}
 	if left := hear(600, time.Minute); left[0] > longLinger {
-		t.Errorf("references wait for %v; want at most %v", left[0], longLinger)
+		t.Errorf("references are sent after %v; want at most %v", left[0], longLinger)
 	}
 	if left := hear(fewBytes+1, 2*ms); left[0] != ms {
-		t.Errorf("references to large bodies leave after %v; want 1 ms", left[0])
+		t.Errorf("references to large bodies are sent after %v; want 1 ms", left[0])
 	}
 	for range 50 {
 		hear(600, 0)
 	}
 	if left := hear(600, time.Minute); left[0] > ms+100*time.Microsecond {
-		t.Errorf("when none has been late for long, references leave after %v; want 1 ms", left[0])
+		t.Errorf("after a long time without late references, references are sent after %v; want 1 ms", left[0])
 	}
 }
 

@@ -44,7 +44,7 @@ func TestReportsBeyondBoundsAreRefused(t *testing.T) {
 	} {
 		_, err := readReport([]byte(test.data))
 		if (err == nil) != test.ok || err != nil && !errors.Is(err, link.ErrBadPacket) {
-			t.Errorf("%s: %v; want it taken: %v", test.name, err, test.ok)
+			t.Errorf("%s: reading the report: %v; want it accepted: %v", test.name, err, test.ok)
 		}
 	}
 }

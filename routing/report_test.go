@@ -66,20 +66,20 @@ func TestReportsCarryTheLatestState(t *testing.T) {
 			sum += r.Counts[0].N
 		}
 		if n := len(list); n < 2 || n > 7 || sum != 1000 || string(list[n-1].State) != `{"n":1000}` {
-			t.Errorf("%d reports that count %d, the last %v; want about 6, 1000, and the last state", n, sum, list[n-1])
+			t.Errorf("%d reports with %d counted warnings were sent, the last %v; want 2 to 7 with 1000, and the last state", n, sum, list[n-1])
 		}
 
 		c.conn.Close(ahp.CloseResync, "")
 		time.Sleep(time.Second)
 		change()
 		if list := told.take(); len(list) != 1 || string(list[0].State) != `{"n":1001}` {
-			t.Errorf("behind the end of the connection: %v; want one report", list)
+			t.Errorf("reports after the connection's end: %v; want one", list)
 		}
 
 		large := []byte(`{"x":"` + strings.Repeat("x", routing.MaxReport) + `"}`)
 		c.host.conn.Report(func() routing.Report { return routing.Report{Conn: "c1", State: large} })
 		if list := told.take(); len(list) != 1 || list[0].State != nil || list[0].Conn != "c1" {
-			t.Errorf("too large a state: %d reports; want one without it", len(list))
+			t.Errorf("a state above the bound: %d reports; want one, without the state", len(list))
 		}
 		w.stop()
 		time.Sleep(time.Second)
@@ -102,7 +102,7 @@ func TestReportsOfMany(t *testing.T) {
 			o.host.conn.Report(func() routing.Report { return routing.Report{Conn: fmt.Sprint(i)} })
 		}
 		if list := told.take(); len(list) != 201 {
-			t.Errorf("%d reports; want 201", len(list))
+			t.Errorf("%d reports were sent for many connections; want 201", len(list))
 		}
 	})
 }

@@ -89,12 +89,12 @@ func TestConsecutiveMessagesAreOneFrame(t *testing.T) {
 		packet = appendBytes(appendRecord(packet, recordFrame, 1), make([]byte, 100))
 	}
 	if _, err := r.Handle(1, packet); err != nil || len(c.frames) != 1 || c.frames[0].Messages != 5 {
-		t.Errorf("five messages are %d frames, %v; want one", len(c.frames), err)
+		t.Errorf("five consecutive messages reach the client in %d frames, %v; want one", len(c.frames), err)
 	}
 	if _, err := r.Handle(2, append(packet, packet...)); !errors.Is(err, link.ErrBadPacket) {
-		t.Errorf("messages beyond the credit: %v; want %v", err, link.ErrBadPacket)
+		t.Errorf("Handle of messages beyond the credit = %v; want %v", err, link.ErrBadPacket)
 	}
 	if _, err := r.Handle(3, packet[:len(packet)-1]); !errors.Is(err, link.ErrBadPacket) {
-		t.Errorf("a packet that is cut short: %v; want %v", err, link.ErrBadPacket)
+		t.Errorf("Handle of a truncated packet = %v; want %v", err, link.ErrBadPacket)
 	}
 }

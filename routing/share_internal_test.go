@@ -49,13 +49,13 @@ func TestByteStreamsDoNotQueueOnTheLine(t *testing.T) {
 		used := float64(arrived) / end.Sub(since).Seconds()
 		possible := min(rate, mostWindow/(way.Seconds()+bytesPiece/rate))
 		if used < 0.6*possible {
-			t.Errorf("the streams used %.0f bytes a second; want 60 %% of %.0f", used, possible)
+			t.Errorf("the byte streams transferred %.0f bytes a second; want at least 60 %% of %.0f", used, possible)
 		}
 		if most := 3*shareDelay + time.Duration(float64(4*bytesPiece)/rate*1e9); behind > most {
-			t.Errorf("what comes next waits for %v; want at most %v", behind, most)
+			t.Errorf("a message behind the streams' bytes waits for %v; want at most %v", behind, most)
 		}
 		if h.out > mostWindow+bytesPiece {
-			t.Errorf("%d bytes are on their way; want at most mostWindow and a piece", h.out)
+			t.Errorf("%d bytes are in flight; want at most mostWindow and a piece", h.out)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func TestShedBodiesAreRequestedAgain(t *testing.T) {
 		before := kept.Load()
 		w.relays[0].Shed()
 		if after := kept.Load(); before < 5<<20 || after > limit/8+64<<10 || after < 1<<20 {
-			t.Errorf("the relay held %d bytes, and %d when it was to hold less; want about 6 MiB and at most 2", before, after)
+			t.Errorf("the relay held %d bytes of bodies, and %d after it was told to hold less; want about 6 MiB and at most 2 MiB", before, after)
 		}
 		late.mu.Lock()
 		late.stalled = false
@@ -61,7 +61,7 @@ func TestShedBodiesAreRequestedAgain(t *testing.T) {
 		}
 		w.end()
 		if left := kept.Load(); left != 0 {
-			t.Errorf("%d bytes are said to be held when all is over; want 0", left)
+			t.Errorf("%d bytes are counted as held after all connections have ended; want 0", left)
 		}
 	})
 }

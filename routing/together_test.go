@@ -74,7 +74,7 @@ func TestBodiesLeaveTogether(t *testing.T) {
 		a.Published()
 	}
 	if got != want {
-		t.Errorf("bodies leave as %q; want %q", got, want)
+		t.Errorf("the bodies are published as %q; want %q", got, want)
 	}
 	if payload, _ := l.Next(3, 64<<10, time.Now().Add(time.Minute)); payload == nil {
 		t.Errorf("no reference is sent after the bodies; want one")

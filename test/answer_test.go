@@ -107,14 +107,14 @@ func TestHostHearsOneAnswer(t *testing.T) {
 	}
 	all.Wait()
 	if results["given"] != 1 || results["given"]+results["answered"] != answerers*times {
-		t.Errorf("of %d answers: %v; want one given", answerers*times, results)
+		t.Errorf("the results of %d answers at once are %v; want exactly one given", answerers*times, results)
 	}
 	awaitFrame(t, c, `"turnId":"t1"`, "chat/turnComplete")
 	if n := confirmations(c); n != 1 {
-		t.Errorf("the host heard %d answers; want one", n)
+		t.Errorf("the host received %d answers; want one", n)
 	}
 	if late := post(t, s, yes, ""); late.Status != http.StatusConflict || late.By != "bob" || late.Error != "already answered by bob" {
-		t.Errorf("a late answer: %+v; want that bob was first", late)
+		t.Errorf("a late answer gets %+v; want already answered, by bob", late)
 	}
 
 	// A token sent with the address must belong to the same person.
@@ -138,10 +138,10 @@ func TestHostHearsOneAnswer(t *testing.T) {
 		end = tablet.Next()
 	}
 	if late := post(t, s, yes, ""); late.Status != http.StatusGone {
-		t.Errorf("an answer to what was answered elsewhere: %+v; want HTTP 410", late)
+		t.Errorf("an answer to a question that was answered at the host: %+v; want HTTP 410", late)
 	}
 	if n := confirmations(c); n != 2 {
-		t.Errorf("the host heard %d answers; want two", n)
+		t.Errorf("the host received %d answers; want two", n)
 	}
 
 	// A removed target's answer address is refused, and so are forged addresses.
@@ -194,7 +194,7 @@ func TestOnlyApproversAnswer(t *testing.T) {
 	}
 	awaitFrame(t, c, "Denied.")
 	if n := confirmations(c); n != 1 {
-		t.Errorf("the host heard %d answers; want one", n)
+		t.Errorf("the host received %d answers; want one", n)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestAnswerRealHost(t *testing.T) {
 		t.Errorf("the same answer again: %+v; want HTTP 409", again)
 	}
 	if n := confirmations(c); n != 1 {
-		t.Errorf("the host heard %d answers; want one", n)
+		t.Errorf("the host received %d answers; want one", n)
 	}
 	for p := service.Next(); !p.Withdrawn; p = service.Next() {
 		t.Logf("pushed %s", p.Kind)

@@ -192,7 +192,7 @@ func TestSwitchThatSkipsPermissionsIsMarked(t *testing.T) {
 	c := s.connect(t)
 	schema := c.state(c.begin(s, "s1", nil).session)["config"].(map[string]any)["schema"].(map[string]any)["properties"].(map[string]any)
 	if got := fmt.Sprint(schema["allow_all"]); !strings.Contains(got, "bypass:[true]") || !strings.Contains(got, "type:boolean") {
-		t.Errorf("the option allow_all is %s; want a boolean which bypasses at true", got)
+		t.Errorf("the option allow_all is %s; want a boolean that skips permissions when true", got)
 	}
 }
 
@@ -369,12 +369,12 @@ func TestCopiedConversationsGoOnApart(t *testing.T) {
 	other.prompt("recall")
 	other.end()
 	if got := other.last(); got != "markdown: remember blue" {
-		t.Errorf("the copy recalls %s; want only blue", got)
+		t.Errorf("asked what it remembers, the copied conversation answers %s; want only blue", got)
 	}
 	k.prompt("recall")
 	k.end()
 	if got := k.last(); got != "markdown: remember blue remember red" {
-		t.Errorf("the source recalls %s; want only its own messages, blue and red", got)
+		t.Errorf("asked what it remembers, the source conversation answers %s; want only its own messages, blue and red", got)
 	}
 	if turns := other.history(); turns != 2 {
 		t.Errorf("the copy has %d turns; want 2", turns)

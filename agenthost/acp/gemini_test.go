@@ -94,7 +94,7 @@ func TestGeminiIsLoadedInALaterMinute(t *testing.T) {
 		{"../*", at, 0},
 	} {
 		if got := (&geminiKeeper{home: home, id: c.id}).untilMinute(c.at); got != c.want {
-			t.Errorf("%s at %v waits %v; want %v", c.id, c.at, got, c.want)
+			t.Errorf("the wait for the conversation %s at %v is %v; want %v", c.id, c.at, got, c.want)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestOnlyEmptyCopiesAreRemoved(t *testing.T) {
 		}
 		defer func() {
 			if _, err := os.Stat(file); (err == nil) != c.stays {
-				t.Errorf("%s stays: %v; want %v", name, err == nil, c.stays)
+				t.Errorf("the file %s exists after the cleanup: %v; want %v", name, err == nil, c.stays)
 			}
 		}()
 	}

@@ -34,7 +34,7 @@ func TestMovedChatLeavesItsSession(t *testing.T) {
 	w.says(6, "mock:/t", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
 	wantOwners(t, h, "x:/1", "mock:/t")
 	if h.Changes() == before {
-		t.Error("Changes is the same after a chat has left; want a change")
+		t.Error("Changes is the same after a chat has moved to a different session; want a new number")
 	}
 	// These messages are older, so they must change nothing.
 	late.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
@@ -52,7 +52,7 @@ func TestTerminalsBelongToTheirSessions(t *testing.T) {
 	w.says(1, "ahp-chat:/c", `{"type":"chat/toolCallContentChanged","content":[{"type":"terminal","resource":"term:/1"}]}`)
 	wantOwners(t, h, "term:/1")
 	if got := h.Hinted("term:/1"); !slices.Equal(got, []string{"ahp-chat:/c"}) {
-		t.Errorf("the terminal is hinted by %q; want the chat", got)
+		t.Errorf("Hinted returns %q for a terminal that a chat has named; want the chat", got)
 	}
 	w.says(2, "term:/1", `{"type":"terminal/claimed","claim":{"kind":"session","session":"mock:/s"}}`)
 	wantOwners(t, h, "term:/1", "mock:/s")

@@ -387,7 +387,7 @@ func FuzzFromHost(f *testing.F) {
 			{Text: `{"id":1,"method":"reconnect"}`}, {FromHost: true, Text: fmt.Sprintf(`{"id":1,"result":{"actions":[%s]}}`, env.Params)}})
 		alone, _ := newWire(t, view.NewHost(nil)).shows([]carriers.Message{{FromHost: true, Text: string(message)}})
 		if got, want := texts(alone), texts(r); !slices.Equal(got, want) {
-			t.Errorf("alone, the message has the facts %q; want %q, as in a replay", got, want)
+			t.Errorf("the action has the facts %q as a notification; want %q, its facts in a replay", got, want)
 		}
 	})
 }

@@ -242,13 +242,13 @@ func checkStatement(t *testing.T, version string, carrier carriers.Carrier, l *s
 		t.Errorf("%s has the facts\n%s\nwant\n%s", message, strings.Join(got, "\n"), strings.Join(l.want, "\n"))
 	}
 	if w.Seq() != 7 {
-		t.Errorf("%s: the host is at %d; want 7", message, w.Seq())
+		t.Errorf("%s: the view's last serverSeq is %d; want 7", message, w.Seq())
 	}
 	if r == nil {
 		return
 	}
 	if r.Lost {
-		t.Errorf("%s: a part of the statement was not read; want all", message)
+		t.Errorf("%s: the reading is marked Lost; want the whole message read", message)
 	}
 	checkPlaces(t, r, message, carrier.Pieces)
 }
@@ -329,7 +329,7 @@ func TestEveryMethodIsCovered(t *testing.T) {
 		}
 		found++
 		if !slices.Contains(known, words[2]) {
-			t.Errorf("%s has no carrier and no test, and is not in sayNothing; want one", words[2])
+			t.Errorf("the method %s has no test: want a carrier, a test, or an entry in sayNothing", words[2])
 		}
 	}
 	if found < 50 {

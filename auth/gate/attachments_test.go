@@ -57,7 +57,7 @@ func TestAttachmentsOutOfReachAreRefused(t *testing.T) {
 	full := chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), nil)
 	message := `{"method":"dispatchAction","params":{"channel":"mock:/1","action":{"message":{"attachments":[{"resource":"mock:/2"}]}}}}`
 	if d := full.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Pass {
-		t.Errorf("the answer to an attachment of a client with a full token: %s; want it to pass", d.Message)
+		t.Errorf("an attachment from a client with a full token is answered %s; want it to pass", d.Message)
 	}
 }
 

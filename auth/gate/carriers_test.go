@@ -52,7 +52,7 @@ func TestCarriersLeakNothing(t *testing.T) {
 		} {
 			part := carriers.Part{Channel: test.channel, JSON: test.json, Seq: i + 2, ID: i + 1}
 			if got := c.carried(carrier.Wrap(part)); strings.Contains(got, "secret") != test.seen && !(carrier.Pieces && test.seen) {
-				c.Errorf("for %s, the client gets %s; want the secret in it: %v", test.channel, got, test.seen)
+				c.Errorf("for %s, the client gets %s; want the text secret in it: %v", test.channel, got, test.seen)
 			}
 		}
 	})

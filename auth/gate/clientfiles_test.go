@@ -30,7 +30,7 @@ func TestNoRoundIsMissed(t *testing.T) {
 			l := newSearch(ada.subjects, "ada", 0)
 			l.left = math.MaxInt
 			if got, want := l.text(text, 0), l.allRounds(text); got != want {
-				t.Errorf("%q is taken for a file of another client: %v; want %v", text, got, want)
+				t.Errorf("%q is recognized as a file of another client: %v; want %v", text, got, want)
 			}
 		}
 	})
@@ -58,7 +58,7 @@ func TestMayBeginMissesNothing(t *testing.T) {
 	for _, beginning := range []string{"%", " {", "[", "\t\"", "\r\n/", "\uFEFF{", "ab:", "a%", "A\tb:", "scheme", "x", "\\"} {
 		text := base64.StdEncoding.EncodeToString([]byte(beginning + "://x/y"))
 		if !begins([]byte(text), minPacked) || !mayBegin([4]byte([]byte(text))) {
-			t.Errorf("%q: begins %v, mayBegin %v; want both", beginning, begins([]byte(text), minPacked), mayBegin([4]byte([]byte(text))))
+			t.Errorf("base64 of a text with the beginning %q: begins = %v, mayBegin = %v; want true and true", beginning, begins([]byte(text), minPacked), mayBegin([4]byte([]byte(text))))
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,7 +89,7 @@ func TestNoAuthorityIsMissed(t *testing.T) {
 				got[i] = l.text([]byte(text), 0)
 			}
 			if got[0] != got[1] {
-				t.Errorf("%q is taken for a file of another client: %v; want %v", text, got[0], got[1])
+				t.Errorf("%q is recognized as a file of another client: %v; want %v", text, got[0], got[1])
 			}
 		}
 	})

@@ -143,7 +143,7 @@ func TestErrorsHideLinkTargets(t *testing.T) {
 	for _, name := range []string{"out/file", "nowhere", "loop"} {
 		got := c.ask("resourceRead", fmt.Sprintf(`{"uri":%q}`, fileURI(filepath.Join(folder, "allowed", name))), "null")
 		if !strings.Contains(got, "-32009") || !strings.Contains(got, "allowed/"+name) || strings.Contains(got, "secret") {
-			t.Errorf("%s: %s; want an error without any other path", name, got)
+			t.Errorf("a read of the link %s is answered %s; want an error that names only the link's own path", name, got)
 		}
 	}
 }

@@ -52,7 +52,7 @@ const passed, denied, invalid, full = "", "-32009", "-32602", "4290"
 func wantCode(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got != want {
-		t.Errorf("%s: code %q; want %q", what, got, want)
+		t.Errorf("%s: the answer has the error code %q; want %q", what, got, want)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestInitializeNotificationBindsClientID(t *testing.T) {
 	env, _ := ahp.Peek([]byte(`{"method":"initialize","params":{"clientId":"a"}}`))
 	d := s.Enter(User{Subject: "bob"}).FromClient(nil, &env)
 	if d.Verdict != Expel || d.Message != nil {
-		t.Errorf("bob's notification: %+v; want it stopped, and the connection closed", d)
+		t.Errorf("the gate's decision on bob's notification is %+v; want it stopped, and the connection closed", d)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestClientIDsAreForgottenWhenTheHostEnds(t *testing.T) {
 		}
 		wantCode(t, "cleo, at the next process", greet(t, waits, "initialize", `"a"`), passed)
 		if !s.othersWrite("ada") {
-			t.Error("cleo, who has waited for the next process, is no writer; want one")
+			t.Error("cleo, connected since before the host's restart, is not counted as a writer; want it")
 		}
 		waits.Leave()
 		waits.Leave() // a second Leave does nothing
@@ -223,7 +223,7 @@ func TestClientIDsAreBounded(t *testing.T) {
 	wantCode(t, "the victim's stays", greet(t, late, "initialize", `"v1"`), denied)
 	wantCode(t, "the one that made room is free, at the cost of the next", greet(t, late, "initialize", `"g1"`), passed)
 	if len(s.owners) != 6 {
-		t.Errorf("%d clientIds; want 6", len(s.owners))
+		t.Errorf("%d clientIds are remembered; want 6", len(s.owners))
 	}
 }
 
@@ -443,7 +443,7 @@ func TestSearchCostIsLinear(t *testing.T) {
 				all := l.left
 				found := l.strings(params, false, 0)
 				if used := all - l.left; used > all+8*maxPacked+2*len(params) {
-					t.Errorf("%s of %d: %d steps; want at most about %d", name, n, used, all)
+					t.Errorf("the search of %s, size %d, takes %d steps; want at most about %d", name, n, used, all)
 				}
 				if shape.plain && (found || l.left < 0) {
 					t.Errorf("%s of %d, in pieces %v: found %v, %d steps left of %d; want it searched to its end", name, n, pieces, found, l.left, all)
@@ -585,7 +585,7 @@ func FuzzForeignFiles(f *testing.F) {
 		authority := parts[4]
 		for _, one := range []string{authority, unescapePercent(authority)} {
 			if strings.EqualFold(one, "bob-1") && !found {
-				t.Errorf("VS Code reads %q as a file of bob-1, but the search misses it", text)
+				t.Errorf("VS Code reads %q as a file of bob-1, but the gate's search does not find it", text)
 			}
 		}
 	})

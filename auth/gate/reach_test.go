@@ -73,7 +73,7 @@ func (c *conn) host(message string) string {
 func (c *conn) want(what string, got, want bool) {
 	c.Helper()
 	if got != want {
-		c.Errorf("%s passes: %v; want %v", what, got, want)
+		c.Errorf("%s: the message passes the gate: %v; want %v", what, got, want)
 	}
 }
 
@@ -352,10 +352,10 @@ func TestFramesHideNothing(t *testing.T) {
 			return chainOf(policy, nil).FromClient([]byte(text), peek(t, text)).Verdict
 		}
 		if frame("mock:/1") != gate.Answer {
-			t.Errorf("limited by %s: a frame passes; want a refusal", name)
+			t.Errorf("a channel/frame passes a token limited by %s; want a refusal", name)
 		}
 		if got, want := frame("ahp-tcp:/1") == gate.Pass, name != "read"; got != want {
-			t.Errorf("limited by %s: a frame for a raw connection passes: %v; want %v", name, got, want)
+			t.Errorf("a channel/frame for a TCP channel passes a token limited by %s: %v; want %v", name, got, want)
 		}
 	}
 }
@@ -429,7 +429,7 @@ func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 		t.Helper()
 		got := echo(t, c)
 		if !strings.Contains(got, fmt.Sprintf(`"serverSeq":%d,"origin":{"clientId":"ann","clientSeq":17},"rejectionReason":"`, seq)) {
-			t.Errorf("echo %s; want serverSeq %d", got, seq)
+			t.Errorf("the echo of the refused action is %s; want serverSeq %d", got, seq)
 		}
 		if said, err := peek(t, got).Said.Seq(); err != nil || said != int64(seq) {
 			t.Errorf("the echo has serverSeq %d, %v; want %d", said, err, seq)
@@ -450,6 +450,6 @@ func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 	c.host(`{"method":"channel/frame","params":{"channel":"mock:/1","actions":[{"serverSeq":9},{"serverSeq":11}]}}`)
 	want(11)
 	if got := c.gate.FromClient([]byte(`{}`), peek(t, `{"method":"dispatchAction","params":[]}`)); got.Verdict != gate.Answer || got.Message != nil {
-		t.Errorf("a malformed action: %v %s; want Answer without a message", got.Verdict, got.Message)
+		t.Errorf("the verdict on a malformed action is %v %s; want Answer without a message", got.Verdict, got.Message)
 	}
 }

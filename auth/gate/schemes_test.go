@@ -99,7 +99,7 @@ func TestEachSchemeHasItsVerdicts(t *testing.T) {
 					c.names("mock:/"+column.session+"/changeset/session", uri)
 				}
 				if got := c.reads(uri); got != (row.verdicts[i] == "pass") {
-					t.Errorf("%s, named %v, %s (%d): passes %v; want %s", uri, row.named, column.name, n, got, row.verdicts[i])
+					t.Errorf("a read of %s, which the host has named: %v, for %s (%d): passes %v; want %s", uri, row.named, column.name, n, got, row.verdicts[i])
 				}
 			}
 		}

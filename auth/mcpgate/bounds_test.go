@@ -33,7 +33,7 @@ func TestServersAreBounded(t *testing.T) {
 			w.subscribe(fmt.Sprint("ahp-session:/", s), "["+strings.Join(list, ",")+"]")
 		}
 		if got := w.took(); !strings.HasPrefix(got, "observation:state_not_kept") {
-			t.Errorf("%d sessions: events %q; want one", sessions, got)
+			t.Errorf("with %d sessions, the events are %q; want one state_not_kept", sessions, got)
 		}
 		known := 0
 		for i := range 2000 {
@@ -101,7 +101,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 			t.Errorf("a channel of %d bytes: %s; want %s", size, got, want)
 		}
 		if lost := w.took() == "observation:state_not_kept"; lost != (want == "pass") {
-			t.Errorf("a channel with %d bytes: counted as not kept: %v; want it only for a long name", size, lost)
+			t.Errorf("a channel with %d bytes is reported as not kept: %v; want that only for a long name", size, lost)
 		}
 	}
 }
@@ -156,10 +156,10 @@ func TestStateIsBounded(t *testing.T) {
 		s := w.gate.State()
 		data, err := encode(s)
 		if err != nil || len(data) > 24<<10 || len(s.Channels)+s.Omitted < 300 {
-			t.Errorf("channels of %d bytes: %d bytes, %v, %d channels and %d omitted; want at most 24 KiB", size, len(data), err, len(s.Channels), s.Omitted)
+			t.Errorf("with channel names of %d bytes, the encoded state has %d bytes, %v, %d channels and %d omitted; want at most 24 KiB, and 300 channels listed or omitted", size, len(data), err, len(s.Channels), s.Omitted)
 		}
 		if size == 20 && len(s.Channels) < 10 {
-			t.Errorf("%d channels; want more", len(s.Channels))
+			t.Errorf("the state lists %d channels with short names; want at least 10", len(s.Channels))
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 func want(t *testing.T, what string, p *oidc.Provider, token string, good bool) {
 	t.Helper()
 	if _, err := p.Verify(t.Context(), token); (err == nil) != good {
-		t.Errorf("%s: %v; want it accepted: %v", what, err, good)
+		t.Errorf("%s: Verify = %v; want the token accepted: %v", what, err, good)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestMalformedAnswersOfAnIssuerAreRefused(t *testing.T) {
 		}
 	}
 	if got := elsewhere.requests.Load(); got != 0 {
-		t.Errorf("%d requests elsewhere; want none", got)
+		t.Errorf("%d requests to a server that is not the issuer; want none", got)
 	}
 	// Keys with unknown types must not make the others invalid.
 	i := newIssuer(t)

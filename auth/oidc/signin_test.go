@@ -53,7 +53,7 @@ func TestCodeOfAnotherProviderIsNotTraded(t *testing.T) {
 			}
 			_, err = in.Finish(t.Context(), "https://relay.example.com/signin", oidc.Response{Code: "c", Issuer: test.iss(i)}, auth.SignIn{})
 			if errors.Is(err, oidc.ErrOtherIssuer) == test.traded || (traded.Load() > 0) != test.traded {
-				t.Errorf("Finish: %v, and the code was traded %d times; want traded: %v", err, traded.Load(), test.traded)
+				t.Errorf("Finish: %v, and the code was sent to the provider %d times; want it sent: %v", err, traded.Load(), test.traded)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func TestTokensGiveTheRulesAuthority(t *testing.T) {
 	}
 	got, err = p.Verify(t.Context(), i.rs(map[string]any{"groups": []string{"staff", "admins-not"}}))
 	if err != nil || got.Access != auth.AccessWrite || got.Tenant != "default" || !got.Expires.Equal(start.Add(time.Hour)) {
-		t.Errorf("a token for the last rule: %+v, %v; want level operate in tenant default, for an hour", got, err)
+		t.Errorf("the authority of a token that matches the last rule is %+v, %v; want level operate in tenant default, for an hour", got, err)
 	}
 	for _, claims := range []map[string]any{{"exp": start.UnixMilli()}, {"iat": -start.UnixMilli()}} {
 		claims["groups"] = []string{"staff"}
@@ -99,7 +99,7 @@ func TestConditionsCompareExactly(t *testing.T) {
 	} {
 		p := i.provider(func(cfg *oidc.Config) { cfg.Rules[0].When = []oidc.Condition{c} })
 		if _, err := p.Verify(t.Context(), i.rs(nil)); err == nil || !strings.Contains(err.Error(), "no rule") {
-			t.Errorf("%s: %v; want that no rule matches", name, err)
+			t.Errorf("the condition on %s: Verify = %v; want an error that no rule matches", name, err)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestDerivedInvitationChangesNobody(t *testing.T) {
 		t.Helper()
 		list, err := d.People("default")
 		if err != nil || len(list) != 1 || list[0].Access != want || len(list[0].Origins) != origins {
-			t.Errorf("people are %+v, %v; want level %s and %d origins", list, err, want.Level(), origins)
+			t.Errorf("the directory's people are %+v, %v; want one person, with level %s and %d origins", list, err, want.Level(), origins)
 		}
 	}
 	if _, err := d.Accept(invited(auth.AccessRead, ada), Device{Key: newKey(t)}); err != nil {
@@ -55,13 +55,13 @@ func TestLongChainLetsNobodyIn(t *testing.T) {
 		who.Origins = append(who.Origins, auth.Origin{ID: "t", Subject: "ada"})
 	}
 	if _, err := d.Invite(Invite{Person: who, Expires: time.Now().Add(time.Hour)}); !errors.Is(err, auth.ErrTooDerived) {
-		t.Errorf("an invitation: %v; want %v", err, auth.ErrTooDerived)
+		t.Errorf("Invite by a person with the most origins = %v; want %v", err, auth.ErrTooDerived)
 	}
 	asked, err := d.Ask(Request{Kind: OfDevice, Key: newKey(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Decide(asked.ID, &who, Decision{Approve: true, Code: asked.Code}); !errors.Is(err, auth.ErrTooDerived) {
-		t.Errorf("an approval: %v; want %v", err, auth.ErrTooDerived)
+		t.Errorf("an approval by a person with the most origins = %v; want %v", err, auth.ErrTooDerived)
 	}
 }

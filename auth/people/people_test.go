@@ -59,11 +59,11 @@ func TestOnlyTheFirstIsIn(t *testing.T) {
 			case err == nil:
 				in++
 			case !errors.Is(err, ErrUsed):
-				t.Errorf("a late browser got %v; want ErrUsed", err)
+				t.Errorf("a browser that used the setup link too late got %v; want ErrUsed", err)
 			}
 		}
 		if devices, err := d.Devices("default", ""); in != 1 || len(devices) != 1 || err != nil {
-			t.Errorf("%d browsers were accepted, with %d devices, %v; want 1", in, len(devices), err)
+			t.Errorf("the setup link admitted %d browsers, and %d devices exist, %v; want 1 and 1", in, len(devices), err)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestForeignPollsSlowNobodyDown(t *testing.T) {
 		}
 	}
 	if _, _, err := d.Poll(r.ID, r.Secret, key); !errors.Is(err, ErrPending) {
-		t.Errorf("the request's own poll: %v; want ErrPending", err)
+		t.Errorf("a poll with the request's own secret, after many with wrong secrets: %v; want ErrPending", err)
 	}
 }
 
@@ -310,7 +310,7 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 			ask("", fmt.Sprintf("2001:db8:%x::1", i+16))
 		}
 		if late := ask("", "203.0.113.9"); late.ID == "" {
-			t.Error("a late request has no ID; want it kept")
+			t.Error("a request is refused after many from different networks; want it kept")
 		}
 		if waiting, err := d.requests(); err != nil || len(waiting) > roomOfAll.Places {
 			t.Errorf("%d requests wait, %v; want at most %d", len(waiting), err, roomOfAll.Places)

@@ -101,11 +101,11 @@ func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 		defer agent.Close()
 	}
 	if n, _ := s.port.unauthenticated.Len(); n >= most {
-		t.Errorf("%d unauthenticated connections; want fewer than %d after one eviction", n, most)
+		t.Errorf("the server counts %d unauthenticated connections; want fewer than %d after one eviction", n, most)
 	}
 	// Without an error, the end was the eviction: the server's timeout for logins would send one.
 	if rest, err := io.ReadAll(silent[0]); err != nil || bytes.Contains(rest, []byte("-ERR")) {
-		t.Errorf("the oldest that says nothing hears %q, %v; want its end, for another", rest, err)
+		t.Errorf("the oldest silent connection receives %q, %v; want its end without an error, evicted for a newer connection", rest, err)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestSurplusConnectionsOfAHostAreClosed(t *testing.T) {
 	}
 	quiet := login("quiet")
 	if err := quiet.FlushTimeout(waitTime); err != nil || joined("quiet") != 1 {
-		t.Errorf("a different host of the tenant: %d connections, %v; want 1", joined("quiet"), err)
+		t.Errorf("a different host of the same tenant has %d connections, %v; want 1", joined("quiet"), err)
 	}
 	conns[0].Close()
 	until("its place is free", func() bool { return joined("busy") < maxHostConns })
@@ -178,7 +178,7 @@ func TestLoginByteByByteSucceeds(t *testing.T) {
 	s.port.mu.Lock()
 	defer s.port.mu.Unlock()
 	if n := s.port.conns[[2]string{"acme", "laptop"}]; n != 1 {
-		t.Errorf("the connections after a login byte by byte are %v; want 1 of acme's laptop", s.port.conns)
+		t.Errorf("after a login sent byte by byte, the counted connections are %v; want 1 for acme's laptop", s.port.conns)
 	}
 }
 
@@ -265,7 +265,7 @@ func FuzzLogin(f *testing.F) {
 			_ = json.Unmarshal(line[at:], &want)
 		}
 		if user := l.jwt(); len(line) <= maxLogin && user != want.JWT {
-			t.Errorf("the login is of %q; want %q", user, want.JWT)
+			t.Errorf("the login is read as the user %q; want %q", user, want.JWT)
 		}
 	})
 }

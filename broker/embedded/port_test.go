@@ -98,7 +98,7 @@ func TestPortTakesTurns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
 	defer cancel()
 	if msg, err := heard.NextMsgWithContext(ctx); err != nil || string(msg.Data) != "hello" {
-		t.Errorf("the subscriber hears %v, %v; want hello", msg, err)
+		t.Errorf("the subscriber receives %v, %v; want hello", msg, err)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestOneLoginMakesAnAccount(t *testing.T) {
 		t.Fatalf("the first Fetch failed (%v), or the fetch of a different account waited; want neither", err)
 	}
 	if !s.accounts.awaitOther(account) || time.Since(start) < buildTimeout {
-		t.Errorf("the second fetch continued %v after the first, which has made no account; want buildTimeout", time.Since(start))
+		t.Errorf("the second fetch of an account stopped waiting for the first %v after its start; want buildTimeout", time.Since(start))
 	}
 	for range 2 { // in both rounds, the first fetch has ended
 		if err := s.SetTenant("umbrella", nil); err != nil {
@@ -158,6 +158,6 @@ func TestOneLoginMakesAnAccount(t *testing.T) {
 	s.accounts.mu.Lock()
 	defer s.accounts.mu.Unlock()
 	if _, left := s.accounts.building[account]; left {
-		t.Error("the resolver still notes the first fetch although the server has the account; want no note")
+		t.Error("the resolver still lists the account as being fetched after the server has it; want it removed")
 	}
 }

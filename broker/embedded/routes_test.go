@@ -49,7 +49,7 @@ func TestOwnRouteIsFoundHoweverSpelled(t *testing.T) {
 			got = append(got, r.Host)
 		}
 		if strings.Join(got, " ") != test.others {
-			t.Errorf("at %q, %s: others %q; want %q", net.JoinHostPort(test.listen, "6222"), test.routes, got, test.others)
+			t.Errorf("a server at %q with the routes %s has the other routes %q; want %q", net.JoinHostPort(test.listen, "6222"), test.routes, got, test.others)
 		}
 	}
 }
@@ -63,13 +63,13 @@ func TestPlaceNamesServer(t *testing.T) {
 	for _, listen := range []string{"127.0.0.5:6222", "127.0.0.6:6222", "127.0.0.7:6222"} {
 		c := Cluster{Listen: listen, Routes: routes}
 		if c.Place() == "" || names[c.Place()] {
-			t.Errorf("%s is named %q; want a name of its own", listen, c.Place())
+			t.Errorf("the server at %s has the name %q; want a name that no other server has", listen, c.Place())
 		}
 		names[c.Place()] = true
 	}
 	for _, c := range []Cluster{{}, {Listen: "127.0.0.5:6222"}, {Listen: "127.0.0.5:6222", Routes: routes[:1]}, {Listen: "127.0.0.8:6222", Routes: routes}} {
 		if name := c.Place(); name != "" {
-			t.Errorf("%+v is named %q; want none", c, name)
+			t.Errorf("a server with the configuration %+v has the name %q; want none", c, name)
 		}
 	}
 }
@@ -141,10 +141,10 @@ func TestAddressesAreKnownBeforeACut(t *testing.T) {
 		t.Error("the server has not connected to the address of a server that accepts; want one connection")
 	}
 	if s.accepts.due(time.Now().Add(time.Hour), 1) {
-		t.Error("due = true an hour later, though all servers have accepted; want false")
+		t.Error("due(1) = true an hour later, though all servers have accepted; want false")
 	}
 	if s.accepts.due(time.Now(), 2) || !s.accepts.due(time.Now().Add(acceptEvery), 2) {
-		t.Error("due of a server that has not accepted must be true after acceptEvery, and not earlier")
+		t.Error("due(2) must become true after acceptEvery, because one of two servers has not accepted yet")
 	}
 }
 

@@ -106,7 +106,7 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 		}
 		wg.Wait()
 		if most > 3 { // a turn may begin before the server has handled the previous ones
-			t.Errorf("%d connections were served at a time; want at most 3", most)
+			t.Errorf("%d host-agents' messages were handled at a time; want at most 3", most)
 		}
 		want := ""
 		for i := range chunks {
@@ -169,18 +169,18 @@ func TestAloneTakesNoTurn(t *testing.T) {
 		}
 	}
 	if turns.enter() {
-		t.Errorf("enter = true for more than %d writes without a turn; want false", turns.atOnce)
+		t.Errorf("enter = true although %d writes without a turn are running; want false", turns.atOnce)
 	}
 	for range turns.atOnce {
 		turns.leave()
 	}
 	turns.asked.Add(1)
 	if turns.enter() {
-		t.Error("enter = true while a host-agent has asked for a turn; want false")
+		t.Error("enter = true while a host-agent waits for a turn; want false")
 	}
 	turns.asked.Add(-1)
 	if !turns.enter() {
-		t.Error("enter = false after all have left; want true")
+		t.Error("enter = false after all writes have ended; want true")
 	}
 }
 

@@ -201,7 +201,7 @@ func (c *cargo) wantEnded(t *testing.T, want error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.ended) != 1 || !errors.Is(c.ended[0], want) || c.late > 0 {
-		t.Errorf("ended with %v, %d calls after that; want %v once", c.ended, c.late, want)
+		t.Errorf("the link's end was reported as %v, and %d calls came after it; want %v once, and no call after it", c.ended, c.late, want)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestOutdatedInstanceGetsNoLink(t *testing.T) {
 				select {
 				case answer := <-r.joined:
 					if answer.Fence != test.relay {
-						t.Errorf("the welcome says lease %d; want %d", answer.Fence, test.relay)
+						t.Errorf("the host-agent's welcome has the lease number %d; want %d", answer.Fence, test.relay)
 					}
 				case err := <-r.result:
 					t.Errorf("Run = %v; want a link when the host-agent has the newest lease", err)
@@ -88,7 +88,7 @@ func TestHostAgentLearnsOfItsFirstLink(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if e.agent.Linked() != linked || e.linked.Load() != told {
-				t.Errorf("%s: linked %v, told %d times; want %v, %d", when, e.agent.Linked(), e.linked.Load(), linked, told)
+				t.Errorf("%s: Linked() = %v, and the callback for links was called %d times; want %v, %d", when, e.agent.Linked(), e.linked.Load(), linked, told)
 			}
 		}
 		want("before", false, 0)
@@ -122,7 +122,7 @@ func TestRelayMakesHostAgentCheckItsLease(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := e.lease.recheck.Load(); n != 2 || e.agent.Linked() {
-			t.Errorf("checked %d times, linked %v; want twice, and no link", n, e.agent.Linked())
+			t.Errorf("the host-agent checked its lease %d times, and Linked() = %v; want twice, and false", n, e.agent.Linked())
 		}
 	})
 }

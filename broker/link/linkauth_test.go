@@ -92,7 +92,7 @@ func TestUntrustedRelayGetsNoLink(t *testing.T) {
 					err := <-r.result
 					var untrusted *link.UntrustedError
 					if !errors.As(err, &untrusted) || !strings.Contains(err.Error(), test.want) {
-						t.Errorf("Run = %v; want that the relay is not trusted: %s", err, test.want)
+						t.Errorf("Run = %v; want an UntrustedError with %s", err, test.want)
 					}
 				}
 				if len(e.accepted) != 0 {
@@ -118,7 +118,7 @@ func TestBothSidesMustWantAProof(t *testing.T) {
 		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))
 		defer e.close()
 		if err := <-e.start("relay1", testHello).result; !errors.Is(err, link.ErrSilent) {
-			t.Errorf("a relay without keys: %v; want %v", err, link.ErrSilent)
+			t.Errorf("Run of a relay without keys = %v; want %v", err, link.ErrSilent)
 		}
 		if len(e.accepted) != 0 {
 			t.Error("the host-agent accepted the link; want a refusal")
@@ -129,7 +129,7 @@ func TestBothSidesMustWantAProof(t *testing.T) {
 		defer e.close()
 		e.prove = keys.Links().Prove
 		if err := <-e.start("relay1", testHello).result; !errors.Is(err, link.ErrIncompatible) {
-			t.Errorf("a host-agent that does not ask: %v; want %v", err, link.ErrIncompatible)
+			t.Errorf("Run at a host-agent that requires no proof = %v; want %v", err, link.ErrIncompatible)
 		}
 	})
 }

@@ -135,7 +135,7 @@ func TestSlowNetworkIsShared(t *testing.T) {
 				for _, c := range []*cargo{first.cargo, first.agent, second.cargo, second.agent} {
 					c.mu.Lock()
 					if len(c.ended) > 0 {
-						t.Errorf("a link ended: %v; want all links open", c.ended)
+						t.Errorf("a link ended with %v; want all links open", c.ended)
 					}
 					c.mu.Unlock()
 				}
@@ -301,7 +301,7 @@ func TestNewLinkReplacesThePreviousLink(t *testing.T) {
 		old.wantEnded(t, link.ErrSilent)
 		old.wantGot(t)
 		if len(fresh.ended) > 0 || len(fresh.agent.ended) > 0 {
-			t.Errorf("the new link ended: %v, %v; want it open", fresh.ended, fresh.agent.ended)
+			t.Errorf("the new link ended with %v at the relay and %v at the host-agent; want it open", fresh.ended, fresh.agent.ended)
 		}
 	})
 }
@@ -409,7 +409,7 @@ func TestStrayPacketIsAnswered(t *testing.T) {
 		publish("relay9", nil)
 		publish("not a name", dataPacket(1, 0, "x"))
 		if len(up) != 1 {
-			t.Errorf("stray packets got the further answers %q; want one answer", up[1:])
+			t.Errorf("the host-agent answered stray packets again, with %q; want one answer", up[1:])
 		}
 	})
 }

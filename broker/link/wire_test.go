@@ -25,11 +25,11 @@ func TestBothEndsAgreeOnTheVersion(t *testing.T) {
 	} {
 		v, newer := commonWire(test.relay, test.host) // at the host-agent
 		if v != test.want || v == 0 && newer == test.relayNewer {
-			t.Errorf("%s: the host-agent finds %d, itself newer %v; want %d, %v", test.name, v, newer, test.want, !test.relayNewer)
+			t.Errorf("%s: commonWire at the host-agent = %d, %v; want %d, %v", test.name, v, newer, test.want, !test.relayNewer)
 		}
 		v, newer = commonWire(test.host, test.relay) // at the relay
 		if v != test.want || v == 0 && newer != test.relayNewer {
-			t.Errorf("%s: the relay finds %d, itself newer %v; want %d, %v", test.name, v, newer, test.want, test.relayNewer)
+			t.Errorf("%s: commonWire at the relay = %d, %v; want %d, %v", test.name, v, newer, test.want, test.relayNewer)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func TestWriterFinishesAllWork(t *testing.T) {
 			all.Wait()
 			time.Sleep(time.Minute)
 			if n, _ := k.state(); n > 0 || k.twice.Load() {
-				t.Errorf("seed %d: %d pieces were left, and two goroutines flushed at once: %v; want 0 and false", seed, n, k.twice.Load())
+				t.Errorf("seed %d: %d pieces were not flushed, and two goroutines flushed at once: %v; want 0 and false", seed, n, k.twice.Load())
 			}
 			stop()
 			if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -110,7 +110,7 @@ func TestWriterChecksOnTime(t *testing.T) {
 		began := time.Now()
 		time.Sleep(1500 * time.Millisecond)
 		if _, last := k.state(); last.Sub(began) != time.Second {
-			t.Errorf("the writer last looked after %v; want 1 s", last.Sub(began))
+			t.Errorf("the writer's last check for work came after %v; want 1 s", last.Sub(began))
 		}
 		stop()
 		<-ended

@@ -154,7 +154,7 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 		}
 	}
 	if h, _ := registry.Lookup("acme", "laptop"); h.AgentInstance != "" {
-		t.Errorf("the thief's request gave a lease to %q; want none", h.AgentInstance)
+		t.Errorf("the host's lease is held by %q after a request with stolen credentials; want no holder", h.AgentInstance)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestHostAgentsLearnOfCrashedRelays(t *testing.T) {
 			start := time.Now()
 			relays := natssite.Next(t, "word of a relay that is gone", gone)
 			if got := fmt.Sprint(relays); got != test.want {
-				t.Errorf("host-agent was told that %v are gone; want %v", got, test.want)
+				t.Errorf("the host-agent was told that the relays %v have crashed; want %v", got, test.want)
 			}
 			t.Logf("told after %v", time.Since(start))
 		})

@@ -61,7 +61,7 @@ func TestClusterOfThreeStartsWithTwo(t *testing.T) {
 		m.serve(t)
 	}
 	if away := a.Server.Absent(t.Context()); len(away) != 1 || !strings.HasPrefix(away[0], c.server.Cluster.Listen+" (connection refused") {
-		t.Errorf("absent: %q; want the third, and why", away)
+		t.Errorf("Absent() = %q; want the third server, with the reason", away)
 	}
 	a.join(t)
 	b.join(t)
@@ -73,6 +73,6 @@ func TestClusterOfThreeStartsWithTwo(t *testing.T) {
 	c.join(t)
 	natssite.Eventually(t, "the third relay knows the host", func() bool { _, known := c.Lookup("acme", "laptop"); return known })
 	if away := a.Server.Absent(t.Context()); len(away) != 0 {
-		t.Errorf("absent: %q; want none", away)
+		t.Errorf("Absent() = %q; want none", away)
 	}
 }

@@ -40,7 +40,7 @@ func TestLineKeepsLease(t *testing.T) {
 			t.Errorf("%v after the holder was last heard, the host is %+v; want offline, and seen at that time", time.Since(last), h)
 		}
 		if *cuts != 1 {
-			t.Errorf("the silent holder's connection was cut %d times; want once, so that a live holder asks anew", *cuts)
+			t.Errorf("the silent holder's connection was cut %d times; want once, so that a live holder would reconnect", *cuts)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestLongRenewalIntervalNeedsLine(t *testing.T) {
 			r.applyHost(&r.view, leased("agent", keeper, 1, uint64(i)), uint64(5+i), 1, false)
 		}
 		if got := r.keeping.renewEvery("t.h", "agent"); got != 0 {
-			t.Errorf("asks every %d ms, kept by %q; want as often as it does by itself", got, keeper)
+			t.Errorf("a holder whose lease the relay %[2]q keeps is told to renew every %[1]d ms; want 0, which leaves the interval to the holder", got, keeper)
 		}
 	}
 	r.applyHost(&r.view, leased("agent", "me", 1, 2), 7, 1, false)
@@ -141,11 +141,11 @@ func TestLongRenewalIntervalNeedsLine(t *testing.T) {
 	} {
 		h.cfg.Quiet, h.every = test.quiet, time.Duration(r.keeping.renewEvery("t.h", test.instance))*time.Millisecond
 		if got := h.renewal(); got > test.want || got < test.want*9/10 {
-			t.Errorf("%+v: the holder renews after %v; want 90 to 100 %% of test.want", test, got)
+			t.Errorf("%+v: the holder renews after %v; want 90 to 100 %% of the field want", test, got)
 		}
 	}
 	if ended(); r.keeping.renewEvery("t.h", "agent") != 0 || len(r.keeping.lines) > 0 {
-		t.Errorf("renewEvery after the lines' end, and the lines %v; want 0 and none", r.keeping.lines)
+		t.Errorf("after the holder's connections have ended, renewEvery must return 0 and no connection may be listed: %v", r.keeping.lines)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestStoreIsFoundAfterLostRequests(t *testing.T) {
 	}
 	defer func() { _ = watch.Stop() }()
 	if entry := <-watch.Updates(); entry == nil {
-		t.Error("the watch brings nothing; want what the bucket has")
+		t.Error("a new watch delivers nothing; want the bucket's entry")
 	}
 }
 
@@ -91,7 +91,7 @@ func TestLaggingWatchIsNotStalled(t *testing.T) {
 		time.Sleep(10 * beatEvery)
 		r.upkeep.wrote = time.Now()
 		if !r.view.watchStalled(began) {
-			t.Error("the watch brings nothing of what is written; want it begun anew")
+			t.Error("a watch that does not deliver written entries counts as running; want it stalled")
 		}
 		if r.view.watchStalled(time.Now()) {
 			t.Error("a watch that has just begun counts as stalled; want it running")
@@ -104,7 +104,7 @@ func TestLaggingWatchIsNotStalled(t *testing.T) {
 		}
 		time.Sleep(beatEvery)
 		if !far.watchStalled(began) {
-			t.Error("a watch of another region has never brought anything; want it begun anew")
+			t.Error("a watch of a different region that has never delivered an entry counts as running; want it stalled")
 		}
 	})
 }

@@ -72,7 +72,7 @@ func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 		}
 		turn()
 		if _, gone := r.relays.gone["other"]; gone != accepts {
-			t.Errorf("the address accepted a connection before: %v; the relay counts as crashed: %v; want both the same", accepts, gone)
+			t.Errorf("a refusing relay, whose address accepted a connection before: %v, counts as crashed: %v; want both the same", accepts, gone)
 		}
 		if accepts {
 			continue

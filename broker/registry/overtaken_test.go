@@ -25,9 +25,9 @@ func TestLowerSeqNeverOvertakes(t *testing.T) {
 			k.kept = &keptLease{host: k}
 		}
 		if got := k.overtaken(&stored, "me"); got && stored.Seq < own.Seq {
-			t.Errorf("own %+v is overtaken by the older %+v; want it kept", own, stored)
+			t.Errorf("the relay's own lease %+v is replaced by the older %+v; want it kept", own, stored)
 		} else if !got && stored.Seq > own.Seq {
-			t.Errorf("own %+v is not overtaken by the newer %+v; want the newer", own, stored)
+			t.Errorf("the relay's own lease %+v is not replaced by the newer %+v; want it replaced", own, stored)
 		}
 	})
 }
@@ -52,7 +52,7 @@ func TestLateWriteLosesNoConnectedHost(t *testing.T) {
 			}
 		}
 		if k := r.hosts["t.h"]; !k.dirty || k.own.Seq != 6 || k.own.Keeper != "me" {
-			t.Errorf("to be written: %v, %+v; want the lease kept here", k.dirty, k.own)
+			t.Errorf("the host is to be written: %v, with the lease %+v; want true, and this relay as keeper", k.dirty, k.own)
 		}
 	})
 }

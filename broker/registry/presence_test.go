@@ -101,13 +101,13 @@ func TestLatestLeaseDecidesThePresence(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			next, answer := decide(test.current, test.down, 42, test.req, now)
 			if diff := cmp.Diff(test.next, next); diff != "" {
-				t.Errorf("next (-want +got):\n%s", diff)
+				t.Errorf("the lease after the request (-want +got):\n%s", diff)
 			}
 			if answer.Result != test.result {
 				t.Errorf("result %q; want %q", answer.Result, test.result)
 			}
 			if answer.Result == leaseTaken && (answer.Holder != "they" || !answer.Since.Equal(at(3)) || answer.Revision != 42) {
-				t.Errorf("answer %+v; want holder, since and revision", answer)
+				t.Errorf("the answer to a refused request is %+v; want holder, since and revision", answer)
 			}
 		})
 	}

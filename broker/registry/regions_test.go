@@ -128,7 +128,7 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	for name, r := range regions {
 		for host, home := range map[string]string{"laptop": "east", "desktop": "west"} {
 			if h := r.sees(t, name+" sees "+host, host, online); h.Region != home || h.AgentInstance == "" || h.Fence == 0 {
-				t.Errorf("%s knows %+v; want one of %s", name, h, home)
+				t.Errorf("the region %s knows the host as %+v; want its home to be %s", name, h, home)
 			}
 		}
 	}
@@ -160,12 +160,12 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	defer cancel()
 	for name, host := range map[string]string{"east": "laptop", "west": "desktop"} {
 		if err := regions[name].holder(t, host, "rival").Acquire(ctx); !errors.Is(err, registry.ErrHostTaken) {
-			t.Errorf("a rival of %s: %v; want %v", host, err, registry.ErrHostTaken)
+			t.Errorf("Acquire by a second host-agent for %s = %v; want %v", host, err, registry.ErrHostTaken)
 		}
 	}
 	east.sees(t, "east says of its own host that its lease has run out", "roaming", func(h registry.Host) bool { return h.State == registry.Offline })
 	if h, _ := east.Lookup("acme", "desktop"); h.State != registry.Online || h.Silent.IsZero() {
-		t.Errorf("by then east says of a host of the west %+v; want what was known", h)
+		t.Errorf("cut off from west, east lists a host of west as %+v; want its last known state", h)
 	}
 	if h, _ := west.Lookup("acme", "roaming"); !online(h) {
 		t.Errorf("west hears the host-agent, but lists its host as %+v; want online", h)
@@ -176,7 +176,7 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 		}
 	}
 	if took := time.Since(apart); took < regionTTL {
-		t.Errorf("the check took %v after the separation; want longer than a lease, %v", took, regionTTL)
+		t.Errorf("the checks ended %v after the regions were separated; want them to last longer than a lease, %v", took, regionTTL)
 	}
 	fresh := east.hold(t, "fresh", "fresh-1") // the separated region also decides about a new host
 	run(t, fresh)
@@ -229,7 +229,7 @@ func TestRegionOfOtherKeys(t *testing.T) {
 		_ = c.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), "remote error: tls:") {
-		t.Errorf("a server that does not mind whom it speaks to: %v; want it refused", err)
+		t.Errorf("a connection that accepts any certificate, with keys from a different cluster: %v; want a TLS refusal", err)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestOneRegionDecides(t *testing.T) {
 	}
 	natssite.Eventually(t, "the winner knows its number", func() bool { return winner.Fence() > rival.Fence })
 	if err := natssite.Next(t, "the end of the other", ended); !errors.Is(err, registry.ErrHostTaken) {
-		t.Errorf("the other host-agent: %v; want %v", err, registry.ErrHostTaken)
+		t.Errorf("the second host-agent ends with %v; want %v", err, registry.ErrHostTaken)
 	}
 	if err := stop(); err != nil {
 		t.Errorf("the holder of the host stops with %v; want no error", err)

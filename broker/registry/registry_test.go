@@ -126,7 +126,7 @@ func TestSuccessorDoesNotWaitForTheLease(t *testing.T) {
 		t.Errorf("Acquire of an instance whose predecessor has a successor already = %v; want ErrHostTaken", err)
 	}
 	if h, _ := r.Lookup("acme", "laptop"); h.AgentInstance != "next" {
-		t.Errorf("host = %+v; want it served by the one that is there", h)
+		t.Errorf("host = %+v; want it served by its current instance, next", h)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestRegistryLifecycle(t *testing.T) {
 	wantHost(t, one, registry.Online, "")
 	wantHost(t, two, registry.Online, "")
 	if len(heard) > 0 {
-		t.Errorf("a canceled subscriber was told %+v; want nothing", <-heard)
+		t.Errorf("a cancelled subscription received %+v; want nothing", <-heard)
 	}
 	for _, name := range []string{"b", "a"} {
 		if err := one.Enrol("acme", name); err != nil {
@@ -241,7 +241,7 @@ func TestSecondInstanceIsRefused(t *testing.T) {
 		t.Errorf("Release: %v; want no error", err)
 	}
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "first" {
-		t.Errorf("held by %q; want first", h.AgentInstance)
+		t.Errorf("the host's lease is held by %q; want first", h.AgentInstance)
 	}
 }
 
@@ -258,13 +258,13 @@ func TestNamedSuccessorTakesTheHostOver(t *testing.T) {
 	acquire(t, second)
 	run(t, second)
 	if err := natssite.Next(t, "end of the first", lost); !errors.Is(err, registry.ErrHostTaken) || !strings.Contains(err.Error(), "instance second") {
-		t.Errorf("Run = %v; want %v by the second", err, registry.ErrHostTaken)
+		t.Errorf("Run of the first instance = %v; want %v that names the second", err, registry.ErrHostTaken)
 	}
 	if err := first.Release(t.Context()); err != nil {
 		t.Errorf("Release: %v; want no error", err)
 	}
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "second" {
-		t.Errorf("held by %q; want second", h.AgentInstance)
+		t.Errorf("the host's lease is held by %q; want second", h.AgentInstance)
 	}
 }
 
@@ -370,7 +370,7 @@ func TestOneOfManyInstancesGetsHost(t *testing.T) {
 		}
 	}
 	if won != 1 {
-		t.Errorf("%d of %d won; want 1", won, rivals)
+		t.Errorf("%d of %d instances acquired the host; want 1", won, rivals)
 	}
 	wantHost(t, r, registry.Online, "")
 }
@@ -443,7 +443,7 @@ func TestHolderOutlivesRelays(t *testing.T) {
 	acquired := make(chan error, 1)
 	go func() { acquired <- holder.Acquire(t.Context()) }()
 	if err := natssite.Next(t, "trouble", trouble); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("Trouble(%v); want %v", err, nats.ErrNoResponders)
+		t.Errorf("the error passed to Trouble is %v; want %v", err, nats.ErrNoResponders)
 	}
 	r := startRegistry(t, s, 0)
 	if err := natssite.Next(t, "lease", acquired); err != nil {
@@ -488,7 +488,7 @@ func TestIncompatibleHostAgentIsToldOnce(t *testing.T) {
 		acquire(t, holder)
 		acquire(t, holder)
 		if len(told) != 1 || !strings.HasSuffix(told[0], want) || strings.Count(told[0], link.ErrIncompatible.Error()) != 1 {
-			t.Errorf("host-agent is told %q; want once, with %q", told, want)
+			t.Errorf("the incompatible host-agent gets the errors %q; want one, with %q", told, want)
 		}
 		h := wantHost(t, r, registry.Incompatible, want)
 		if h.AgentVersion != "1.1" || h.Since.IsZero() {

@@ -152,7 +152,7 @@ func TestSurplusLeaseRaisesFence(t *testing.T) {
 			}
 			natssite.Eventually(t, "it is known whose the host is", func() bool { h, _ := r.Lookup("t", "h"); return h.Region == "east" && h.Fence == test.number })
 			if h, _ := r.Lookup("t", "h"); test.instance == "west" && !h.LastSeen.Equal(held.LastSeen) {
-				t.Errorf("the host was last seen at %v; want when it was here, %v", h.LastSeen, held.LastSeen)
+				t.Errorf("the home store has the host's LastSeen %v; want the time from the surplus lease, %v", h.LastSeen, held.LastSeen)
 			}
 		})
 	}
@@ -192,10 +192,10 @@ func TestSurplusIsKeptUntilHomeIsHeard(t *testing.T) {
 		_, kept := r.regions.surplus[key]
 		r.mu.Unlock()
 		if kept != test.kept || (err != nil) != test.kept {
-			t.Errorf("%s: to be given up later: %v, %v; want %v", test.name, kept, err, test.kept)
+			t.Errorf("%s: the relay keeps the surplus lease for later: %v, %v; want %v", test.name, kept, err, test.kept)
 		}
 		if at, err := r.view.store.read(t.Context(), hostKeys+key, &struct{}{}); at != rev || err != nil {
-			t.Errorf("%s: the store has the host at %d, %v; want it left alone", test.name, at, err)
+			t.Errorf("%s: the host's entry in the store has the revision %d, %v; want it unchanged", test.name, at, err)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func TestRevokedOriginIsFoundInAChain(t *testing.T) {
 		good := auth.Origin{ID: "good", Subject: "bob", Issued: before}
 		for _, chain := range [][]auth.Origin{{test.origin}, {good, test.origin}, {test.origin, good}} {
 			if got := r.RevokedOrigin("acme", chain); got != test.want {
-				t.Errorf("%s, %d origins: %v; want %v", name, len(chain), got, test.want)
+				t.Errorf("%s, with %d origins: the token is revoked: %v; want %v", name, len(chain), got, test.want)
 			}
 		}
 		if name != "token" && r.RevokedOrigin("umbrella", []auth.Origin{test.origin}) {
@@ -236,7 +236,7 @@ func TestRevocationsAreForgotten(t *testing.T) {
 	}
 	r.prune(now.Add(time.Minute))
 	if n := len(r.List()); n != 3 {
-		t.Errorf("%d are left while a relay with a slow clock may take the token; want 3", n)
+		t.Errorf("%d revocations are left while a relay with a slow clock may still accept their tokens; want 3", n)
 	}
 	r.prune(now.Add(time.Minute + auth.Leeway + time.Second))
 	if text := fmt.Sprint(r.List()); strings.Contains(text, "short") || len(r.List()) != 2 {
@@ -245,7 +245,7 @@ func TestRevocationsAreForgotten(t *testing.T) {
 	r.receive([]auth.Revocation{{Token: "over", At: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour)}})
 	r.prune(now.Add(2 * time.Hour))
 	if len(r.entries) != 1 || r.entries[auth.RevocationKey{Token: "unknown"}].Token == "" {
-		t.Errorf("in the end there are %v; want the one of which nobody knows when it ends", r.entries)
+		t.Errorf("after all expiry times, the revocations %v are left; want only the one without a known expiry", r.entries)
 	}
 }
 

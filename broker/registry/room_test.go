@@ -39,7 +39,7 @@ func TestTenantAdmitsHostsUpToItsLimit(t *testing.T) {
 		t.Error("the refused host is enrolled; want it unknown")
 	}
 	if n := r.Stats().Full; n != 3 {
-		t.Errorf("%d refusals counted; want 3", n)
+		t.Errorf("the registry counts %d refused hosts; want 3", n)
 	}
 	for _, op := range []leaseOp{opHold, opRelease} {
 		seq := map[leaseOp]uint64{opHold: 1, opRelease: 2}[op]

@@ -59,7 +59,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	clear(r.changed)
 	beat(1)
 	if !r.lost("other") || !r.changed["t.h"] {
-		t.Errorf("after %d beats without the relay: lost %v, changed hosts %v; want true, and its host", r.relays.peers["other"].missed, r.lost("other"), r.changed)
+		t.Errorf("after %d missed beats, the relay counts as lost: %v, with the changed hosts %v; want true, and its host", r.relays.peers["other"].missed, r.lost("other"), r.changed)
 	}
 	r.relays.apply(&r.view, "other", r.relays.peers["other"].session, r.relays.peers["other"].rev, 2, now) // from a new watch
 	if !r.lost("other") {
@@ -68,7 +68,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	clear(r.changed)
 	other()
 	if r.lost("other") || !r.changed["t.h"] {
-		t.Errorf("after the relay was heard: lost %v, changed hosts %v; want false, and its host", r.lost("other"), r.changed)
+		t.Errorf("after a new beat, the relay counts as lost: %v, with the changed hosts %v; want false, and its host", r.lost("other"), r.changed)
 	}
 	if len(r.relays.gone) > 0 {
 		t.Errorf("the silent relays %v count as crashed; want none", r.relays.gone)
@@ -113,14 +113,14 @@ func TestSuccessorIsProof(t *testing.T) {
 	gone := r.relays.goneRelays()
 	slices.Sort(gone)
 	if !slices.Equal(gone, []string{"mine", "older"}) {
-		t.Errorf("gone: %q; want mine and older", gone)
+		t.Errorf("the relays counted as crashed are %q; want mine and older", gone)
 	}
 	turns(absentAfter+2, claim)
 	if gone := r.relays.goneRelays(); len(gone) != 3 {
-		t.Errorf("gone: %v; want old too, and not me", gone)
+		t.Errorf("the relays counted as crashed are %v; want old too, and not me", gone)
 	}
 	hear("old", session{})
 	if gone := r.relays.goneRelays(); len(gone) != 2 {
-		t.Errorf("gone relays: %v; want two, because the third was heard after them", gone)
+		t.Errorf("the relays counted as crashed are %v; want two, because the third has sent a beat since", gone)
 	}
 }

@@ -29,7 +29,7 @@ func TestStateFileOutlivesCrash(t *testing.T) {
 		return strings.Contains(string(data), "acme.spare")
 	})
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode of the file: %v, %v; want that nobody else reads it", info.Mode(), err)
+		t.Errorf("the state file's mode is %v, %v; want it readable by its owner only", info.Mode(), err)
 	}
 	left := filepath.Join(t.TempDir(), "hosts.json")
 	if err := os.WriteFile(left, data, 0o600); err != nil {
@@ -37,7 +37,7 @@ func TestStateFileOutlivesCrash(t *testing.T) {
 	}
 	other := natssite.New(t)
 	if h, ok := registryWith(t, other, registry.Config{File: left}).Lookup("acme", "spare"); !ok || h.Enrolled.IsZero() {
-		t.Errorf("after a crash: %+v, %v; want the host known", h, ok)
+		t.Errorf("a registry that starts after a crash finds the host %+v, %v; want it known", h, ok)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestDamagedStateFile(t *testing.T) {
 				t.Errorf("Hosts = %+v; want none", hosts)
 			}
 			if kept, err := os.ReadFile(path + ".damaged"); err != nil || string(kept) != text {
-				t.Errorf("the file of the damaged state has %q, %v; want the former text", kept, err)
+				t.Errorf("the renamed state file has %q, %v; want the damaged text", kept, err)
 			}
 			if line := natssite.Next(t, "log line", lines.Lines); !strings.HasPrefix(line, "ERROR") || !strings.Contains(line, path) {
 				t.Errorf("the log says %q; want an error that names the file", line)

@@ -158,7 +158,7 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 	}
 	rival, _ := holderOf(t, "laptop", []*member{c}, named("rival"))
 	if err := rival.Acquire(t.Context()); !errors.Is(err, registry.ErrHostTaken) || !strings.Contains(err.Error(), "instance agent") {
-		t.Errorf("a rival at another relay: %v; want that the host is taken", err)
+		t.Errorf("Acquire by a second instance at a different relay = %v; want ErrHostTaken", err)
 	}
 
 	atA, atC := flaps(a, "laptop"), flaps(c, "laptop")
@@ -174,7 +174,7 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 	t.Logf("a relay that joins knows all hosts after %v", time.Since(start))
 	natssite.Eventually(t, "the host-agent is back", agent.Connected)
 	if told := natssite.Next(t, "word of the relay that crashed", gone); len(told) != 1 || told[0] != "b" {
-		t.Errorf("the host-agent is told that %v are gone; want b", told)
+		t.Errorf("the host-agent is told that the relays %v have crashed; want b", told)
 	}
 	natssite.WantPassage(t, agent, fresh.Relay(t), "ahp.v1.acme.laptop.x")
 	natssite.WantPassage(t, fresh.Relay(t), agent, "ahp.v1.acme.laptop.y")
@@ -186,7 +186,7 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 		}
 	}
 	if told := append(atA(), atC()...); len(told) > 0 {
-		t.Errorf("the host of the crashed relay was listed as %+v; want no change", told)
+		t.Errorf("the host of the crashed relay was reported as changed to %+v; want no report", told)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestHeldHostContinuesWithoutTheStore(t *testing.T) {
 		return h.HostVersion == "2" && b.Revocations().Revoked(revoked.At, revoked.Key()) && a.AllWritten("acme", "laptop")
 	})
 	if all := told(); len(all) > 0 {
-		t.Errorf("the host was listed as %+v; want no change", all)
+		t.Errorf("the host was reported as changed to %+v; want no report", all)
 	}
 	if err := stop(); err != nil {
 		t.Errorf("Run = %v; want nil", err)

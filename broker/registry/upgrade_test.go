@@ -37,7 +37,7 @@ func TestHostsSurviveTheUpgradeToAStore(t *testing.T) {
 	}
 	for name, reason := range map[string]string{"spare": "host-agent has never connected", "old": "host-agent stopped"} {
 		if h, ok := r.Lookup("acme", name); !ok || h.State != registry.Offline || h.Reason != reason {
-			t.Errorf("%s: %+v, %v; want it offline, %s", name, h, ok, reason)
+			t.Errorf("after the upgrade, the host %s is %+v, known: %v; want it offline, %s", name, h, ok, reason)
 		}
 	}
 	other := registryWith(t, s, registry.Config{}) // this registry has no file

@@ -68,7 +68,7 @@ func TestEndedEntriesLeaveStore(t *testing.T) {
 	}
 	var now hostState
 	if _, err := r.view.store.read(ctx, hostKeys+s.Key, &now); err != nil || !now.Lease.Lost || now.LastSeen.Before(heard) {
-		t.Errorf("the store has %+v, lease %+v, %v; want that it ran out", now, now.Lease, err)
+		t.Errorf("the store has the host %+v with the lease %+v, %v; want the lease expired", now, now.Lease, err)
 	}
 	inStore := func(key string) bool {
 		at, err := r.view.store.read(ctx, key, &struct{}{})

@@ -57,7 +57,7 @@ func TestAssignedLeaseIsKept(t *testing.T) {
 		time.Sleep(DefaultLeaseTTL + time.Second)
 		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Offline || !r.writer.dirty["t.h"] {
-			t.Errorf("after its lease's time, the host is %+v, and to be written: %v; want offline, and true", h, r.writer.dirty)
+			t.Errorf("after its lease's time, the host is %+v, and marked to be written: %v; want offline, and true", h, r.writer.dirty)
 		}
 	})
 }
@@ -70,10 +70,10 @@ func TestLateRequestKeepsNoLease(t *testing.T) {
 	r.applyHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
 	answer, done := r.asks("agent", 8)
 	if !done || answer.Result != leaseHeld || len(r.keeping.kept) > 0 {
-		t.Errorf("the late request's answer is %+v, %v, and %d leases are kept; want held, and 0", answer, done, len(r.keeping.kept))
+		t.Errorf("the answer to a lease request that arrives late is %+v, %v, and the relay keeps %d leases; want held, and 0", answer, done, len(r.keeping.kept))
 	}
 	if _, done := r.asks("agent", 10); !done || len(r.keeping.kept) != 1 || !r.writer.dirty["t.h"] {
-		t.Errorf("the later request is answered: %v, and %d leases are kept; want true and 1", done, len(r.keeping.kept))
+		t.Errorf("the next request is answered: %v, and the relay keeps %d leases; want true and 1", done, len(r.keeping.kept))
 	}
 }
 
@@ -111,7 +111,7 @@ func TestHeardIsNotOvertaken(t *testing.T) {
 				t.Errorf("the host-agent is answered from memory: %v; want it exactly for the holder", held)
 			}
 			if k := r.hosts["t.h"]; held && !k.dirty && test.stored.Lease != nil && test.stored.Lease.Seq != 50 {
-				t.Error("the store is not told of the lease; want the host to be written")
+				t.Error("the host is not marked to be written to the store; want it marked")
 			}
 		})
 	}
@@ -200,7 +200,7 @@ func TestNewWatchForgetsRemovedHosts(t *testing.T) {
 	r.applyHost(&r.view, written, 4, 0, false)
 	r.view.synced(r.view.newEpoch("store"), "store")
 	if h, _ := r.Lookup("t", "new"); h.State != Online || !r.writer.dirty["t.new"] {
-		t.Errorf("a host that is heard, but lost by the store, is %+v, and to be written: %v; want online and written", h, r.writer.dirty)
+		t.Errorf("a host with a live host-agent that the store has lost is %+v, and marked to be written: %v; want online and written", h, r.writer.dirty)
 	}
 }
 

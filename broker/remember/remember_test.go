@@ -67,7 +67,7 @@ func TestRecordsCannotBeForged(t *testing.T) {
 func TestRecordKeysDiffer(t *testing.T) {
 	v := newVault(t)
 	if string(v.RecordKey(remember.IDOf("s:/1"))) == string(v.RecordKey(remember.IDOf("s:/2"))) || strings.Contains(v.KeyID(), "6b6b") {
-		t.Error("two records' keys are equal, or the key's ID contains a part of the key")
+		t.Error("two records have equal keys, or a key's ID contains a part of the key; want neither")
 	}
 	w := *v
 	w.Host = "desk"

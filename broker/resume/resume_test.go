@@ -194,7 +194,7 @@ func TestAbsentClientMissesTheWindow(t *testing.T) {
 			t.Fatalf("writing a window's bytes for an absent client: %v; want no error", err)
 		}
 		if _, err := s.server.Write(make([]byte, 1<<20)); !errors.Is(err, resume.ErrMissed) {
-			t.Errorf("more than the window: %v; want ErrMissed", err)
+			t.Errorf("Write of more than the window for an absent client = %v; want ErrMissed", err)
 		}
 		if held := s.pool.Held(); held != 0 {
 			t.Errorf("%d bytes are counted after the stream's end; want 0", held)
@@ -202,7 +202,7 @@ func TestAbsentClientMissesTheWindow(t *testing.T) {
 		s.setDown(false)
 		<-s.clientOver
 		if err := s.client.Err(); !errors.Is(err, resume.ErrGone) {
-			t.Errorf("the client learns %v; want ErrGone", err)
+			t.Errorf("the returning client's stream ends with %v; want ErrGone", err)
 		}
 	})
 }
@@ -218,7 +218,7 @@ func TestPresentClientHoldsTheWriterBack(t *testing.T) {
 		}
 		n, err := s.server.Write(make([]byte, 4<<20))
 		if !errors.Is(err, os.ErrDeadlineExceeded) || n < 960<<10 || n > 2<<20 {
-			t.Errorf("wrote %d, %v; want about the window, and the deadline", n, err)
+			t.Errorf("a Write with a deadline, for a client that does not read, wrote %d bytes, %v; want about the window, and ErrDeadlineExceeded", n, err)
 		}
 		if err := s.server.SetWriteDeadline(time.Time{}); err != nil {
 			t.Fatal(err)
@@ -279,7 +279,7 @@ func TestPoolBoundsAbsentClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := conn.Write(make([]byte, 900<<10)); !errors.Is(err, resume.ErrMissed) {
-			t.Errorf("beyond the person's bound: %v; want ErrMissed", err)
+			t.Errorf("Write beyond the person's bound = %v; want ErrMissed", err)
 		}
 		if err := s.server.Err(); err != nil {
 			t.Errorf("the person's first stream has ended: %v; want it open", err)
@@ -402,7 +402,7 @@ func TestBadPeersLoseTheirStream(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			if streams, _ := s.relay.Count(); streams != 1 {
-				t.Errorf("%s: %d streams; want the good one only", name, streams)
+				t.Errorf("%s: the pool has %d streams; want the valid one only", name, streams)
 			}
 		})
 	}

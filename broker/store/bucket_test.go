@@ -200,7 +200,7 @@ func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	s.Server.Close()
 	err = r.Update("device.a", func([]byte) ([]byte, error) { return nil, nil })
 	if !errors.Is(err, store.ErrAway) {
-		t.Errorf("a change: %v; want %v", err, store.ErrAway)
+		t.Errorf("Update without a NATS server = %v; want %v", err, store.ErrAway)
 	}
 	comes(t, r, "device.a", "ada's")
 	r.Close()
@@ -261,7 +261,7 @@ func TestBucketOfFormerRelays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if value, err := sealer.Open("device.a", seal); err != nil || string(value) != `"ada's"` {
-		t.Errorf("a former relay reads %s, %v; want ada's", value, err)
+		t.Errorf("a relay of the previous version reads %s, %v; want ada's", value, err)
 	}
 	rev, err := former.Update(t.Context(), "device.a", sealed("device.a", `"changed"`), entry.Revision())
 	if err != nil {
@@ -274,10 +274,10 @@ func TestBucketOfFormerRelays(t *testing.T) {
 	comes(t, r, "device.a", "")
 	put(t, r, "person.ada", "")
 	if _, err := former.Get(t.Context(), "person.ada"); !errors.Is(err, jetstream.ErrKeyNotFound) {
-		t.Errorf("a former relay reads a removed record: %v; want ErrKeyNotFound", err)
+		t.Errorf("a relay of the previous version reads a removed record: %v; want ErrKeyNotFound", err)
 	}
 	if _, err := former.Create(t.Context(), "person.ada", sealed("person.ada", `"again"`)); err != nil {
-		t.Errorf("a former relay creates a removed record: %v; want no error", err)
+		t.Errorf("a relay of the previous version creates a removed record: %v; want no error", err)
 	}
 	comes(t, r, "person.ada", "again")
 }

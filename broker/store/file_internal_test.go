@@ -24,6 +24,6 @@ func TestClosedStoreKeepsItsLastChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k := again.records["device.a"]; k == nil || string(k.Data) != `"ada's"` {
-		t.Errorf("the file has %v; want device.a", again.records)
+		t.Errorf("after Close, the file has the records %v; want device.a", again.records)
 	}
 }

@@ -67,11 +67,11 @@ func TestSecondConcurrentWriterGetsAConflict(t *testing.T) {
 	await(t, two, "a.1", `"secret"`)
 	await(t, two, "a.2", `2`)
 	if u := two.Get("a.2").Until; time.Until(u) < 58*time.Minute || time.Until(u) > 61*time.Minute {
-		t.Errorf("the record ends at %v; want in an hour", u)
+		t.Errorf("the record expires at %v; want in an hour", u)
 	}
 	for _, s := range []*store.Store{one, two} {
 		if err := s.Write(t.Context(), store.Change{Key: "a.1", Data: []byte(`3`)})[0].Err; !errors.Is(err, store.ErrConflict) {
-			t.Errorf("making what is there: %v; want %v", err, store.ErrConflict)
+			t.Errorf("Write that creates an existing record = %v; want %v", err, store.ErrConflict)
 		}
 	}
 	var wg sync.WaitGroup
@@ -154,7 +154,7 @@ func TestRecordsAreBack(t *testing.T) {
 	}
 	one.Close()
 	if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), "way.1") || strings.Contains(string(data), "job.1") {
-		t.Errorf("the file has %s, %v; want what has no end", data, err)
+		t.Errorf("the file has %s, %v; want way.1, which has no expiry time, and not job.1", data, err)
 	}
 	other := natssite.New(t)
 	three, _ := open(t, other, file)

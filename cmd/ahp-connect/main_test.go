@@ -158,7 +158,7 @@ func TestStdioAwaitsAnswers(t *testing.T) {
 	}
 	for _, id := range []string{`"id":1,`, `"id":"two",`} {
 		if !strings.Contains(out.String(), id) {
-			t.Errorf("the answer with %s is missing in %q", id, out.String())
+			t.Errorf("the output lacks the answer with %s: %q", id, out.String())
 		}
 	}
 }
@@ -254,7 +254,7 @@ func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 	}
 	address, err := command(t.Context(), dir, nil, "url", "laptop", "--program", "vscode")
 	if err != nil || address != "ws://127.0.0.1:8486/ahp/laptop?tkn="+list[0].Token {
-		t.Errorf("url prints %q, %v; want the usual port and vscode's token", address, err)
+		t.Errorf("url prints %q, %v; want the default port and vscode's token", address, err)
 	}
 }
 

@@ -141,13 +141,13 @@ func TestSignIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := command(t.Context(), io.Discard, "access", "--state-dir", other); err == nil || !strings.Contains(err.Error(), "removed") || !strings.Contains(err.Error(), "ahp-connect login") {
-		t.Errorf("access with a removed device: %v; want removed, and the remedy", err)
+		t.Errorf("access with a removed device: %v; want an error with the word removed and the remedy", err)
 	}
 	if err := os.Chmod(fileOf(other), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := command(t.Context(), io.Discard, "access", "--state-dir", other); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("access with a file that other users may read: %v; want chmod 600", err)
+		t.Errorf("access with a file that other users may read: %v; want an error with chmod 600", err)
 	}
 	for _, bad := range []string{"relay.example.com", "http://relay.example.com", "https://user:pw@relay.example.com", "ftp://relay.example.com"} {
 		if _, err := command(t.Context(), io.Discard, "login", bad, "--state-dir", other); err == nil {

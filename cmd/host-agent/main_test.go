@@ -174,13 +174,13 @@ func TestRemoteRelayNeedsTLS(t *testing.T) {
 		args = append([]string{command, "--relay", elsewhere, "--token-file", token}, args...)
 		_, err := agent(t.Context(), t, args...)
 		if err == nil || !strings.Contains(err.Error(), elsewhere) || !strings.Contains(err.Error(), "--relay-plain") {
-			t.Errorf("%s: %v; want an error that says where and what to do", command, err)
+			t.Errorf("%s: %v; want an error that names the relay and the remedy", command, err)
 		}
 		if command == "run" {
 			continue // with this flag, the host-agent would try without end
 		}
 		if _, err = agent(t.Context(), t, append(args, "--relay-plain")...); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
-			t.Errorf("%s --relay-plain: %v; want to hear that nobody is there", command, err)
+			t.Errorf("%s --relay-plain: %v; want an error that the relay cannot be reached", command, err)
 		}
 	}
 }

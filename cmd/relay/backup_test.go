@@ -33,7 +33,7 @@ func TestBackupRestoresTheDataDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the backup: %v, %v; want that nobody else reads it", info.Mode(), err)
+		t.Errorf("the backup's mode is %v, %v; want it readable by its owner only", info.Mode(), err)
 	}
 	if err := run(t.Context(), []string{"backup", "--data-dir", dir, file}, &out, &out); err == nil {
 		t.Error("backup replaces an existing file; want an error")
@@ -48,7 +48,7 @@ func TestBackupRestoresTheDataDirectory(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"hosts.json": true, "people/a": true, "lock": false, "node": false, "instances": false, "jetstream": false} {
 		if _, err := os.Stat(filepath.Join(to, name)); (err == nil) != want {
-			t.Errorf("%s is there: %v; want %v", name, err == nil, want)
+			t.Errorf("the restored directory has %s: %v; want %v", name, err == nil, want)
 		}
 	}
 	if err := run(t.Context(), []string{"restore", "--data-dir", to, file}, &out, &out); err == nil || !strings.Contains(err.Error(), "not empty") {

@@ -38,9 +38,9 @@ func TestConfigCheckNamesTheFault(t *testing.T) {
 		}
 	}
 	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
-		t.Errorf("made %v, %v; want nothing", made, err)
+		t.Errorf("config check has made the files %v, %v; want none", made, err)
 	}
 	if out, _, err := relay(t, "config", "check", "../../packaging/relay.yaml"); err != nil || !strings.Contains(out, "in order") {
-		t.Errorf("config check of the packaged example: %s, %v; want in order", out, err)
+		t.Errorf("config check of the packaged example: %s, %v; want the output in order", out, err)
 	}
 }

@@ -56,10 +56,10 @@ func TestDemoQRCodeFits80Columns(t *testing.T) {
 func TestDemoOnLAN(t *testing.T) {
 	c := demoCmd{Listen: "0.0.0.0:8484"}
 	if err := c.showOnLAN(); err == nil && (strings.HasPrefix(c.Listen, "0.0.0.0") || !strings.HasSuffix(c.Listen, ":8484")) {
-		t.Errorf("the demo listens on %s; want a machine's address and the same port", c.Listen)
+		t.Errorf("the demo listens on %s; want an address of this machine's network, and the same port", c.Listen)
 	}
 	c = demoCmd{Listen: "192.0.2.7:1"}
 	if err := c.showOnLAN(); err != nil || c.Listen != "192.0.2.7:1" {
-		t.Errorf("listens on %s, %v; want what was said", c.Listen, err)
+		t.Errorf("the demo with an address listens on %s, %v; want that address", c.Listen, err)
 	}
 }

@@ -118,7 +118,7 @@ func TestDiagHasNoSecrets(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file is %v, %v; want that nobody else reads it", info.Mode(), err)
+		t.Errorf("the diagnosis file's mode is %v, %v; want it readable by its owner only", info.Mode(), err)
 	}
 	if _, _, err := relay(t, "diag", "--data-dir", dir, "--relay", url, "--admin", admin, file); err == nil {
 		t.Error("diag replaces an existing file; want an error")
@@ -132,7 +132,7 @@ func TestDiagNotesMissingParts(t *testing.T) {
 	dir := t.TempDir()
 	_, errs, err := relay(t, "diag", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--admin", "http://127.0.0.1:1", "--log", filepath.Join(dir, "none"), file)
 	if err != nil || strings.Count(errs, "not there: ") != 9 {
-		t.Errorf("diag prints %q, %v; want nine parts that are not there", errs, err)
+		t.Errorf("diag prints %q, %v; want nine parts reported as missing", errs, err)
 	}
 	parts := opened(t, file)
 	if !strings.Contains(parts["metrics.txt"], "no relay") || !strings.Contains(parts["version.txt"], "relay diag") {

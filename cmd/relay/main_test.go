@@ -109,7 +109,7 @@ func TestOnlyServeCreatesKeys(t *testing.T) {
 		} {
 			out, _, err := relay(t, append(args, "--data-dir", dir)...)
 			if err == nil || !strings.Contains(err.Error(), "relay serve --data-dir "+dir) || out != "" {
-				t.Errorf("%v in %s: printed %q, %v; want to hear who makes keys", args, dir, out, err)
+				t.Errorf("%v in %s: printed %q, %v; want an error that relay serve makes the keys", args, dir, out, err)
 			}
 		}
 	}
@@ -274,7 +274,7 @@ func TestServeRunsUntilItIsStopped(t *testing.T) {
 	}
 	t.Setenv("AHP_RELAY_DATA_DIR", strangers)
 	if _, _, err := relay(t, "hosts", "--relay", url); err == nil || !strings.Contains(err.Error(), "different keys") {
-		t.Errorf("hosts with a stranger's keys: %v; want to hear of the keys", err)
+		t.Errorf("hosts with keys from a different relay: %v; want an error about different keys", err)
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -372,7 +372,7 @@ func checkDemo(t *testing.T, address, canvas string) {
 		}
 	}
 	if !slices.Equal(asking, []string{"demo:/login"}) {
-		t.Errorf("%q wait for an answer; want demo:/login", asking)
+		t.Errorf("the sessions %q wait for an answer; want demo:/login", asking)
 	}
 }
 

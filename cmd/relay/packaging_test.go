@@ -89,7 +89,7 @@ func TestImagesStartWithoutFlags(t *testing.T) {
 		t.Fatal(said)
 	}
 	if out, _, err := relay(t, "check"); err != nil || !strings.Contains(out, "relay at http://127.0.0.1:") {
-		t.Errorf("the image's health check: %q, %v; want relay at http://127.0.0.1", out, err)
+		t.Errorf("the command of the image's health check prints %q, %v; want relay at http://127.0.0.1", out, err)
 	}
 	stop()
 	if err := <-ended; err != nil {

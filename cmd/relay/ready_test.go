@@ -46,7 +46,7 @@ func TestRelayIsCalledReadyWhenItIs(t *testing.T) {
 	_, rest, _ := strings.Cut(said, "url=")
 	url, _, _ := strings.Cut(rest, " ")
 	if !strings.HasPrefix(url, "http://127.0.0.1:") || strings.Contains(said, "relay ready") {
-		t.Errorf("a relay that waits for others logs %q; want its address, and not that it is ready", said)
+		t.Errorf("a relay that waits for others logs %q; want its address, without relay ready", said)
 	}
 	if status := readyz(t, url); status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: HTTP %d; want 503", status)

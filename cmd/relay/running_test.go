@@ -75,7 +75,7 @@ func TestCommandsFindTheirRelay(t *testing.T) {
 	}
 	parts := opened(t, file)
 	if !strings.Contains(parts["settings.json"], `"hold":"7m0s"`) || !strings.Contains(parts["check.txt"], url) {
-		t.Errorf("diag has %s and %s; want those of the relay at %s", parts["settings.json"], parts["check.txt"], url)
+		t.Errorf("diag has the settings %s and the check %s; want those of the relay at %s", parts["settings.json"], parts["check.txt"], url)
 	}
 	if out, _, err := relay(t, "revoke", "--data-dir", beside, "--relay", url, "--token", "OTHER"); err == nil || !strings.Contains(err.Error(), "nothing is revoked") || out != "" {
 		t.Errorf("revoke at a relay with an untrusted certificate = %q, %v; want nothing is revoked", out, err)

@@ -58,7 +58,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 			t.Fatalf("VerifyClient of the link's token, %s: %v; want no error", name, err)
 		}
 		if left := time.Until(who.Expires); left > test.ttl || left < test.ttl-time.Minute {
-			t.Errorf("%s: good for %v; want %v", name, left, test.ttl)
+			t.Errorf("%s: the link's token is valid for %v; want %v", name, left, test.ttl)
 		}
 		want := auth.Client{
 			ID: who.ID, IssuedAt: who.IssuedAt, Expires: who.Expires, Tenant: "default",
@@ -75,7 +75,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 		}
 		for _, want := range []string{"--token " + who.ID, "missing from its audit"} {
 			if !strings.Contains(said, want) {
-				t.Errorf("%s: said %q; want %q in it", name, said, want)
+				t.Errorf("%s: standard error has %q; want %q in it", name, said, want)
 			}
 		}
 		if got := strings.Contains(said, "on this machine only"); got != (name == "as is") {

@@ -22,7 +22,7 @@ func TestSiteIsReproducible(t *testing.T) {
 	}
 	for name, content := range one {
 		if own := name == "index.html" || name == "_headers" || strings.HasSuffix(name, "LICENSE"); bytes.Contains(content, []byte("own-relay.example.org")) && !own {
-			t.Errorf("the file %s names the relay; want it only in the page and the headers", name)
+			t.Errorf("the file %s contains the relay's address; want it only in the page and the headers", name)
 		} else if !own && !bytes.Equal(content, other[name]) {
 			t.Errorf("the file %s differs between relays; want the same", name)
 		}
@@ -66,11 +66,11 @@ func TestSiteHasStrictPolicies(t *testing.T) {
 		`<meta name="relay" content="https://relay.example.com">`, `<meta name="relays" content="https://b.example.com">`,
 	} {
 		if !strings.Contains(string(more["index.html"]), want) {
-			t.Errorf("for two relays, index.html lacks %s", want)
+			t.Errorf("the site for two relays lacks %s in index.html", want)
 		}
 	}
 	if _, err := Of(); err == nil {
-		t.Error("Of without a relay returns no error; want one")
+		t.Error("Of without a relay succeeds; want an error")
 	}
 	for _, bad := range []string{"", "relay.example.com", "https://relay.example.com/x", "ftp://a", "https://a?b", "https://u@a"} {
 		if _, err := Of(bad); err == nil {

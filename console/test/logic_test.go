@@ -66,7 +66,7 @@ func TestDistIsBuilt(t *testing.T) {
 	}
 	err = fs.WalkDir(os.DirFS(filepath.Join("..", "dist")), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && !slices.Contains(want, name) {
-			t.Errorf("no source leads to dist/%s; run go run ./console/build", name)
+			t.Errorf("the build does not make dist/%s; run go run ./console/build to remove it", name)
 		}
 		return err
 	})
@@ -88,6 +88,6 @@ func TestFirstLoadIsSmall(t *testing.T) {
 	}
 	t.Logf("%d bytes in %d files", size, files)
 	if size > firstLoad || files < 2 {
-		t.Errorf("%d bytes before anything is shown, in %d files; want at most %d", size, files, firstLoad)
+		t.Errorf("the page loads %d bytes in %d files before it shows anything; want at most %d bytes", size, files, firstLoad)
 	}
 }

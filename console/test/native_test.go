@@ -41,6 +41,6 @@ func TestPagesUseNoNativeDialogs(t *testing.T) {
 		}
 	}
 	if files < 50 {
-		t.Errorf("%d files were read; want at least 50", files)
+		t.Errorf("the check has read %d files; want at least 50", files)
 	}
 }

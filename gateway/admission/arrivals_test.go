@@ -218,13 +218,13 @@ func TestOverloadCompletesLogins(t *testing.T) {
 	without := goodput(t, nil, 4*int(most))
 	t.Logf("%.0f logins/s at the peak, %.0f at four times as many arrivals, %.0f without admission; measured %.0f/s", peak, over, without, admitted.rate)
 	if admitted.rate > 1.5*most || admitted.rate < most/1.5 {
-		t.Errorf("the relay measured %.0f completions/s; want about %.0f", admitted.rate, most)
+		t.Errorf("the relay measured %.0f completed logins/s; want about %.0f", admitted.rate, most)
 	}
 	if over < 0.8*peak {
-		t.Errorf("%.0f logins/s at four times as many arrivals; want 80 %% of %.0f", over, peak)
+		t.Errorf("with four times as many arrivals, %.0f logins/s complete; want at least 80 %% of %.0f", over, peak)
 	}
 	if without > 0.5*peak {
-		t.Errorf("%.0f logins/s without admission; want at most half of %.0f: the test's backend shows no overload", without, peak)
+		t.Errorf("without admission, %.0f logins/s complete; want at most half of %.0f: the test's backend shows no overload", without, peak)
 	}
 }
 
@@ -350,26 +350,26 @@ func TestFullSparesOtherTenants(t *testing.T) {
 		}
 		synctest.Wait()
 		if !a.Crowded() {
-			t.Error("not crowded although all turns are taken")
+			t.Error("Crowded = false although all turns are taken; want true")
 		}
 		var last time.Duration
 		for range 10 {
 			after := a.Full("crowd")
 			if after <= last {
-				t.Errorf("told to return in %v, the one before in %v", after, last)
+				t.Errorf("Full delays an arrival by %v and the previous one by %v; want a longer delay for each further arrival", after, last)
 			}
 			last = after
 		}
 		if after := a.Full("calm"); after != 0 {
-			t.Errorf("a different tenant is told to return in %v", after)
+			t.Errorf("Full delays a different tenant by %v; want 0", after)
 		}
 		if _, booked := a.booked["calm"]; booked {
-			t.Error("a claimed tenant is remembered")
+			t.Error("the tenant calm, whose name nothing has proved, has an entry; want none")
 		}
 		close(release)
 		turns.Wait()
 		if after := a.Full("crowd"); after != 0 || a.Crowded() {
-			t.Errorf("told to return in %v although no arrival waits", after)
+			t.Errorf("Full returns %v, or Crowded true, although no arrival waits; want 0 and false", after)
 		}
 	})
 }

@@ -118,7 +118,7 @@ func TestTradesAreBounded(t *testing.T) {
 			}
 		}
 		if over := l.Traded(host); over == nil || over.Retry != tradesEvery {
-			t.Errorf("one more than the bound: %+v; want to wait %v", over, tradesEvery)
+			t.Errorf("a trade beyond the bound: %+v; want a refusal until %v later", over, tradesEvery)
 		}
 		if over := l.Traded(auth.Enrolment{Tenant: "default", Host: "desktop"}); over != nil {
 			t.Errorf("a different host's trade: %v; want it admitted", over)
@@ -170,7 +170,7 @@ func TestRatesDelayAndThenRefuse(t *testing.T) {
 						}
 					}
 					if waited := time.Since(begin); waited != 2*time.Second {
-						t.Errorf("20 more waited %v; want 2s", waited)
+						t.Errorf("20 more messages, above the rate, waited %v; want 2s", waited)
 					}
 					gone, cancel := context.WithCancel(t.Context())
 					cancel()
@@ -268,7 +268,7 @@ func TestAllComeBackAtOnce(t *testing.T) {
 				}
 			}
 			if _, over := l.Connect(visitor("ci", "1", test.max), "laptop", ""); over == nil {
-				t.Errorf("%s: %d come at once; want that to be the most", name, test.want+1)
+				t.Errorf("%s: %d connections at once are admitted; want the last refused", name, test.want+1)
 			}
 		})
 	}
@@ -288,7 +288,7 @@ func TestLimitedTokenDoesNotExhaustItsAddress(t *testing.T) {
 			time.Sleep(200 * time.Microsecond)
 		}
 		if most := DefaultLimits.Token.Opens * (int(RateWindow/time.Second) + 1); in < 1 || in > most {
-			t.Errorf("%d connections in a second; want some, and at most %d", in, most)
+			t.Errorf("a limited token opened %d connections in a second; want at least 1 and at most %d", in, most)
 		}
 		for i := range 500 { // 500 people at the address reconnect
 			if _, over := l.Connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), "laptop", "192.0.2.1"); over != nil {
@@ -337,7 +337,7 @@ func TestLongestMessageFitsEachLimit(t *testing.T) {
 			t.Errorf("AwaitRate of the longest message waits %v, %v; want no wait, no error", time.Since(begin), over)
 		}
 		if over := a.AwaitRate(t.Context(), 1<<20, false); over != nil || time.Since(begin) != time.Second {
-			t.Errorf("the next waits %v, %v; want 1s", time.Since(begin), over)
+			t.Errorf("AwaitRate of the message after the longest waits %v, %v; want 1s", time.Since(begin), over)
 		}
 	})
 }

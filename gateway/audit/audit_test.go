@@ -37,7 +37,7 @@ func TestEqualEventsAreCounted(t *testing.T) {
 		}
 		atOnce := strings.Count(file.String(), "\n")
 		if want := sources * (RefusedAtOnce + comingsAtOnce); atOnce != want {
-			t.Errorf("%d lines at once; want %d", atOnce, want)
+			t.Errorf("the log has %d lines before the interval ends; want %d", atOnce, want)
 		}
 		time.Sleep(Every)
 		synctest.Wait()
@@ -59,10 +59,10 @@ func TestEqualEventsAreCounted(t *testing.T) {
 				counts[line.Event+" "+line.Address] += max(1, line.Count)
 			}
 			if want := sources*(RefusedAtOnce+comingsAtOnce+2) + 1; lines != want {
-				t.Errorf("%s: %d lines in all; want %d", name, lines, want)
+				t.Errorf("%s: the log has %d lines in the end; want %d", name, lines, want)
 			}
 			if len(counts) != 2*sources {
-				t.Errorf("%s: lines of %d sources and events; want %d", name, len(counts), 2*sources)
+				t.Errorf("%s: the log has lines for %d pairs of source and event; want %d", name, len(counts), 2*sources)
 			}
 			for key, n := range counts {
 				if want := times; n != want && key != "refuse 192.0.0.1" || key == "refuse 192.0.0.1" && n != times+1 {

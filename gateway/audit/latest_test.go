@@ -14,7 +14,7 @@ func TestLatestLinesAreTheTenants(t *testing.T) {
 	}
 	got := l.of("two")
 	if len(got) != shownLines || got[0].Detail != fmt.Sprint(keptLines+9) || got[1].Detail != fmt.Sprint(keptLines+7) || len(l.lines) != keptLines {
-		t.Errorf("tenant two is shown %d of %d lines, first %+v; want shownLines of keptLines, the newest first", len(got), len(l.lines), got[0])
+		t.Errorf("tenant two is shown %d of %d lines, first %+v; want shownLines, and keptLines kept, the newest first", len(got), len(l.lines), got[0])
 	}
 	if got := l.of("three"); len(got) != 0 {
 		t.Errorf("tenant three, which has no lines, is shown %+v; want none", got)

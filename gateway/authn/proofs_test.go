@@ -62,7 +62,7 @@ func TestUnauthenticatedTakeNoRoomFromDevices(t *testing.T) {
 	b.wait()
 	b.use("t ada", "ada", 1, nil)
 	if len(b.used) != 1 || len(b.queue) != 1 || len(b.count) != 3 {
-		t.Errorf("%d proofs are remembered, %d in the queue, %d groups; want 1, 1 and 3", len(b.used), len(b.queue), len(b.count))
+		t.Errorf("after the old proofs' end, %d proofs are remembered, %d are in the queue, and %d groups are counted; want 1, 1 and 3", len(b.used), len(b.queue), len(b.count))
 	}
 }
 
@@ -99,10 +99,10 @@ func TestUnnamedProofTakesNoRoomFromDevices(t *testing.T) {
 	}
 	p := newProofs()
 	if err := p.Note(used, time.Now()); err != nil || p.count["pairings"] != 1 {
-		t.Errorf("Note = %v, counts %v; want no error, and 1 pairing", err, p.count)
+		t.Errorf("Note = %v, and the counts by group are %v; want no error, and 1 for pairings", err, p.count)
 	}
 	told, err := json.Marshal(UsedProof{auth.Proof{Thumbprint: "k", ID: "k 2", Made: time.Now(), Own: true}, "t ada"})
 	if want := `{"Thumbprint":"k","ID":"k 2","Person":"t ada"}`; err != nil || string(told) != want {
-		t.Errorf("a relay tells %s, %v; want %s", told, err, want)
+		t.Errorf("a relay sends the used proof to other relays as %s, %v; want %s", told, err, want)
 	}
 }

@@ -64,7 +64,7 @@ func TestKnownCookiesAreBounded(t *testing.T) {
 	}
 	known := k.of("one")
 	if known("0") || !known("1") || !known(fmt.Sprint(maxCookies)) {
-		t.Error("want all but the oldest")
+		t.Error("the cookies known for an origin must be all but the oldest")
 	}
 	for i := range maxOrigins {
 		k.add(fmt.Sprint("origin ", i), "a")
@@ -102,7 +102,7 @@ func FuzzForeignCookies(f *testing.F) {
 			t.Errorf("%d bytes of cookies pass which no response has set; want at most %d", others, spareCookies)
 		}
 		if last := before[len(before)-2:]; !slices.Contains(after, last[1]) || len(before) < maxOwnCookies && !slices.Contains(after, last[0]) {
-			t.Errorf("of the cookies %q, %q pass; want the last one, or both while there is room", before, after)
+			t.Errorf("of the sent cookies %q, %q pass; want the last one always, and the one before it while there is room", before, after)
 		}
 	})
 }

@@ -30,7 +30,7 @@ func TestCanvasDomainIsNotTheRelays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := origin.Shares(test.relay); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
-			t.Errorf("canvases at %s, the relay at %s: %q; want %q", test.canvases, test.relay, got, test.want)
+			t.Errorf("the check of the canvas domain %s for a relay at %s = %q; want %q", test.canvases, test.relay, got, test.want)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func TestEventStreamIsResetInHTTP2(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if n := connections.Load(); n != 1 {
-		t.Errorf("%d connections; want 1", n)
+		t.Errorf("the client opened %d connections; want 1", n)
 	}
 }
 

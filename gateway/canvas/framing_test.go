@@ -27,7 +27,7 @@ func FuzzFramable(f *testing.F) {
 				for _, directive := range strings.Split(one, ";") {
 					switch name, value, _ := strings.Cut(strings.ToLower(strings.Trim(directive, " \t\f")), " "); name {
 					case "report-uri", "report-to":
-						t.Errorf("%q: the relay's policy reports to %s; want no reports", policy, value)
+						t.Errorf("for the application's policy %q, the sent policy has a report address %s; want none", policy, value)
 					case "frame-ancestors":
 						if ancestors++; value != "'self' https://relay.example" {
 							t.Errorf("%q: %s may frame the page; want only the relay's page", policy, value)

@@ -116,15 +116,15 @@ func TestBoardReturnsTheItemsAfterANumber(t *testing.T) {
 	}
 	_, last, more, lost := board.After("t", 0)
 	if !lost {
-		t.Error("what came first is known after 5,000 events; want 4,096")
+		t.Error("the first of 5,000 items is still on the Board; want the latest 4,096 only")
 	}
 	items, next, _, lost := board.After("t", last-20)
 	if lost || next != last || len(items) != 10 {
-		t.Errorf("After(%d) = %d items, %d, %v; want 10, those of the tenant", last-20, len(items), next, lost)
+		t.Errorf("After(%d) = %d items, %d, %v; want the tenant's 10 items", last-20, len(items), next, lost)
 	}
 	select {
 	case <-more:
-		t.Error("there is more; want none")
+		t.Error("After reports further items; want none")
 	default:
 	}
 	board.Add("t", "h", event(n, notice.Offline), true)

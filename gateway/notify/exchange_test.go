@@ -106,7 +106,7 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 	}
 	release := far.exchange.Follow(ctx, "acme")
 	if n := knows(far); n != 40 || !far.board.Heard("acme", "laptop") {
-		t.Errorf("a follower at the other relay is told of %d open events; want 40", n)
+		t.Errorf("a follower at the other relay receives %d open events; want 40", n)
 	}
 	open = open[1:]
 	tell()
@@ -122,7 +122,7 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 	})
 	defer far.exchange.Follow(ctx, "acme")()
 	if n := knows(far); n != len(open) {
-		t.Errorf("a second follower is told of %d open events; want %d", n, len(open))
+		t.Errorf("a second follower receives %d open events; want %d", n, len(open))
 	}
 	if items, _, _, _ := near.board.After("nobody", 0); len(items) > 0 {
 		t.Errorf("a different tenant is shown %v; want no items", items)

@@ -31,7 +31,7 @@ func TestAddressIsCheckedAtConnection(t *testing.T) {
 			_ = response.Body.Close()
 		}
 		if !errors.Is(err, errPrivate) || asked > 0 {
-			t.Errorf("%s: %v, asked %d times; want %v", host, err, asked, errPrivate)
+			t.Errorf("a request to %s = %v, and the server got %d requests; want %v and none", host, err, asked, errPrivate)
 		}
 	}
 	response, err := open.Post("http://localhost:"+port, "text/plain", strings.NewReader("x"))
@@ -40,7 +40,7 @@ func TestAddressIsCheckedAtConnection(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusFound || asked != 1 {
-		t.Errorf("HTTP %d, asked %d times; want the redirect, and no more", response.StatusCode, asked)
+		t.Errorf("a request that is redirected: HTTP %d, and the servers got %d requests; want the redirect as the answer, and no request after it", response.StatusCode, asked)
 	}
 }
 

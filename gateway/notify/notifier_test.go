@@ -200,7 +200,7 @@ func TestEventsAreSentOnce(t *testing.T) {
 		d.want("127.0.0.1", 3) // the withdrawal of the first event, and the second event
 		d.want("127.0.0.2", 1)
 		if body := d.net.got["127.0.0.1"][0].body; strings.Contains(body, `"title"`) || !strings.Contains(body, `"host":"h"`) {
-			t.Errorf("the target is told %s; want the host, and no title", body)
+			t.Errorf("the target's notification is %s; want the host's name, and no session title", body)
 		}
 		d.good = false
 		d.says([]notice.Event{event(3, notice.Question)})
@@ -260,14 +260,14 @@ func TestFailingTargetIsRetried(t *testing.T) {
 				}
 				for _, attempt := range d.net.got["127.0.0.1"] { // the first attempts are concurrent, before any response
 					if next := attempt.at.Sub(began); next > 0 && next < test.after {
-						t.Errorf("tried again after %v; want %v", next, test.after)
+						t.Errorf("the next delivery attempt came after %v; want %v", next, test.after)
 					}
 				}
 				if ways := len(d.Person("t", "ada").Targets); (ways == 1) != test.gone {
-					t.Errorf("ada has %d targets left; want 1, or 0 if the target is gone", ways)
+					t.Errorf("ada has %d targets; want 1, or 0 after an answer that the target is gone", ways)
 				}
 				if n := d.shelf.jobs(); n != 0 {
-					t.Errorf("%d jobs are left; want 0", n)
+					t.Errorf("the store has %d jobs after all deliveries; want 0", n)
 				}
 			})
 		})
@@ -381,7 +381,7 @@ func TestStoredJobsSurviveARestart(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(map[string]int{"2": 1, "4": 1}, told); diff != "" {
-			t.Errorf("the targets were told these events after the crash (-want +got), %d of them before the host-agent came:\n%s", before, diff)
+			t.Errorf("events delivered after the crash (-want +got), %d of them before the host-agent connected:\n%s", before, diff)
 		}
 	})
 }
@@ -425,7 +425,7 @@ func TestTargetsAreChecked(t *testing.T) {
 		d.way(one, nil)
 	}
 	if _, err := d.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Slack, URL: one}); !errors.Is(err, notify.ErrTooMany) {
-		t.Errorf("the 17th way: %v; want %v", err, notify.ErrTooMany)
+		t.Errorf("SetTarget of a 17th target = %v; want %v", err, notify.ErrTooMany)
 	}
 	for _, q := range []notify.Quiet{{}, {"22:00", "07:00", "Nowhere/Land"}, {"22:00", "22:00", "UTC"}, {"24:00", "07:00", "UTC"}} {
 		if err := d.SetTimes(ada, &q, nil); err == nil {

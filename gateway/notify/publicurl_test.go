@@ -57,7 +57,7 @@ func TestTargetsTestNamesMissingParts(t *testing.T) {
 	check := func(got []string, want string) {
 		t.Helper()
 		if strings.Join(got, "; ") != want {
-			t.Errorf("missing: %q; want %q", got, want)
+			t.Errorf("the missing parts of notifications are %q; want %q", got, want)
 		}
 	}
 	check(missing(notify.Target{Kind: notify.Ntfy, Kinds: []notice.Kind{notice.Done}}, viewer),

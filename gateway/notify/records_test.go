@@ -391,10 +391,10 @@ func TestNotificationOfACrashedRelayIsWithdrawn(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				if got := net.withdrawn()[e.ID]; got != 1 {
-					t.Errorf("withdrawn %d times; want once", got)
+					t.Errorf("the notification was withdrawn %d times; want once", got)
 				}
 				if n := shelf.jobs(); n != 0 {
-					t.Errorf("%d jobs are left; want 0", n)
+					t.Errorf("the store has %d jobs after the withdrawal; want 0", n)
 				}
 			})
 		})
@@ -426,7 +426,7 @@ func TestEventBeforeTheTargetsAreKnownIsNotConfirmed(t *testing.T) {
 		close(late.view.ready)
 		time.Sleep(time.Minute)
 		if got := net.count("127.0.0.1"); got != 1 {
-			t.Errorf("notified %d times; want once", got)
+			t.Errorf("the target was notified %d times; want once", got)
 		}
 	})
 }

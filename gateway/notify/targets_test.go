@@ -158,7 +158,7 @@ func TestNotificationsOfferOnceThenDeny(t *testing.T) {
 				labels = append(labels, a.Label)
 			}
 			if !slices.Equal(labels, test.want) {
-				t.Errorf("risky %v, hidden %v: offered %q; want %q", test.risky, test.hidden, labels, test.want)
+				t.Errorf("for a question with risky %v and hidden %v, the notification offers %q; want %q", test.risky, test.hidden, labels, test.want)
 			}
 		}
 		server.Close()
@@ -198,17 +198,17 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 			d.want("127.0.0.2", 0)
 			p := d.Person("t", "ada")
 			if quiet, mutes := d.TimesFor(&p, ada); quiet != nil || mutes != nil {
-				t.Errorf("%s: the token with more rights is shown quiet %v and mutes %v; want none", what, quiet, mutes)
+				t.Errorf("%s: the token with more rights sees the quiet hours %v and the mutes %v; want none from the token with fewer rights", what, quiet, mutes)
 			}
 			if quiet, mutes := d.TimesFor(&p, less); quiet == nil && mutes == nil {
-				t.Errorf("%s: the token that made the settings is not shown them", what)
+				t.Errorf("%s: the token that made the quiet hours and mutes does not see them; want them", what)
 			}
 
 			// The token with more authority sets mutes for all targets. From then on,
 			// the token with little authority cannot change them.
 			err := errors.Join(d.SetTimes(ada, nil, []notify.Mute{{Host: "other"}}), d.RemoveTarget(ada, ways[0]), d.RemoveTarget(ada, ways[1]))
 			if err != nil {
-				t.Errorf("%s: changing what the token may see: %v; want no error", what, err)
+				t.Errorf("%s: the token with more rights changes its own settings: %v; want no error", what, err)
 			}
 			if err := d.SetTimes(less, nil, nil); !errors.Is(err, notify.ErrLess) {
 				t.Errorf("%s: the token with fewer rights clears the settings: %v; want ErrLess", what, err)
@@ -394,11 +394,11 @@ func TestTenantTargetsAreToldOnce(t *testing.T) {
 	say("host", 3, event(4, notice.Done))
 	for range 2 {
 		if body := <-got; !strings.Contains(body, "host: is done") {
-			t.Errorf("the tenant's target is told %s; want that the host is done", body)
+			t.Errorf("the tenant's target receives %s; want that the host's turn is done", body)
 		}
 	}
 	if len(got) != 0 {
-		t.Errorf("the tenant's target is told a third time: %s; want two", <-got)
+		t.Errorf("the tenant's target receives a third notification: %s; want two", <-got)
 	}
 	for _, bad := range []string{`{}`, `[{"kind":"webpush","url":"https://example.com"}]`, `[{"kind":"webhook","url":"https://example.com"}]`, `[{"kind":"slack","uri":"x"}]`} {
 		targets, err := notify.ReadTenantTargets([]byte(bad))

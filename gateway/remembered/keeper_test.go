@@ -68,7 +68,7 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 	}
 	for i := range 8 {
 		if want := i >= 4; has(t, k, laptop, id(i)) != want {
-			t.Errorf("record %d is there: %v; want %v", i, !want, want)
+			t.Errorf("the store has record %d: %v; want %v", i, !want, want)
 		}
 	}
 	if !has(t, k, laptop, remember.ListID) {
@@ -83,7 +83,7 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 	must(write(t, k, desk, id(1), 15<<10))
 	must(write(t, k, desk, id(2), 15<<10)) // displaces the host's own oldest record
 	if has(t, k, desk, id(0)) || !has(t, k, laptop, id(4)) {
-		t.Error("a full tenant: want the writer's own oldest record out, and no other host's")
+		t.Error("in a full tenant, a new record must remove the writing host's oldest record, and no record of a different host")
 	}
 	if err := write(t, k, desk, id(3), 60<<10); !errors.Is(err, errQuota) {
 		t.Errorf("a record beyond the tenant's quota: %v; want %v", err, errQuota)
@@ -92,7 +92,7 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 	stats := k.Stats()
 	must(k.Forget(t.Context(), laptop.tenant, laptop.host))
 	if k.Entries(laptop.tenant, laptop.host) != nil || k.Stats().Records >= stats.Records || !has(t, k, other, id(0)) {
-		t.Error("the forgotten host still has records, or a different host lost its own")
+		t.Error("after Forget, the forgotten host has records, or a different host has lost some; want neither")
 	}
 
 	again := keeperAt(t, site, 0, 0) // another relay counts the same

@@ -68,7 +68,7 @@ func TestStalledTLSWriteFails(t *testing.T) {
 			case test.ok && (err != nil || !conn.WaitedSince(time.Now().Add(-time.Minute)) || conn.Written.Load() < uint64(len(message))):
 				t.Errorf("a write to a peer that pauses for %v: %v, waited %v, %d bytes written; want no error, a wait, and all bytes", test.pause, err, conn.waited.Load(), conn.Written.Load())
 			case !test.ok && !errors.Is(err, os.ErrDeadlineExceeded):
-				t.Errorf("after %v: %v; want that it takes nothing", test.pause, err)
+				t.Errorf("a write to a peer that reads nothing ended after %v with %v; want an error that the peer takes nothing", test.pause, err)
 			}
 			_ = conn.Close()
 			_ = client.Close()
@@ -119,10 +119,10 @@ func TestRecordsOfAWriteAreOneCall(t *testing.T) {
 					t.Fatalf("Write of %d bytes = %d, %v; want all bytes", size, n, err)
 				}
 				if got := <-read; !bytes.Equal(got, message) {
-					t.Errorf("of %d sent bytes, %d came, or they differ; want the same bytes", size, len(got))
+					t.Errorf("of %d sent bytes, %d arrived, or they differ; want the same bytes", size, len(got))
 				}
 				if writes := counted.writes.Load() - before; writes != 1 && size <= WritePiece {
-					t.Errorf("%d bytes took %d writes; want 1", size, writes)
+					t.Errorf("sending %d bytes took %d system calls; want 1", size, writes)
 				}
 			}
 			// The close alert follows all records.
@@ -153,6 +153,6 @@ func TestRecordOfTLSKeepsItsPlace(t *testing.T) {
 	}
 	_ = here.Close()
 	if all := string(<-got); all != "first own second " {
-		t.Errorf("%q was written; want first, own and second", all)
+		t.Errorf("the bytes %q were written; want first, own and second", all)
 	}
 }

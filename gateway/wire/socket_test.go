@@ -179,7 +179,7 @@ func TestEncodeInEqualsEncodePiece(t *testing.T) {
 			for _, at := range []int{0, 1, 2, 3, 4, 9, 10, 40} {
 				buffer := append(bytes.Repeat([]byte("p"), at), message...)
 				if got := EncodeIn(buffer, at, binary); !bytes.Equal(got, want) {
-					t.Errorf("%d bytes at %d are encoded as %d bytes; want %d, or others", size, at, len(got), len(want))
+					t.Errorf("EncodeIn of %d bytes at %d makes %d bytes; want the same %d bytes as EncodePiece", size, at, len(got), len(want))
 				}
 				if !bytes.Equal(buffer[at:], message) {
 					t.Errorf("EncodeIn has changed the message of %d bytes at %d; want it as it was", size, at)

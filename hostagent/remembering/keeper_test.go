@@ -270,7 +270,7 @@ func TestWritesArePaced(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := w.count(id); n < 8 || n > 11 {
-			t.Errorf("%d writes in 100 s; want 8 to 11", n)
+			t.Errorf("the keeper wrote a changing session %d times in 100 s; want 8 to 11", n)
 		}
 		before := w.count(id)
 		for i := range 30 { // after each change, the session is unchanged for longer than settleTime
@@ -278,12 +278,12 @@ func TestWritesArePaced(t *testing.T) {
 			time.Sleep(settleTime + time.Second)
 		}
 		if n := w.count(id) - before; n < 7 || n > 10 {
-			t.Errorf("%d writes in 90 s of slow changes; want 7 to 10", n)
+			t.Errorf("the keeper wrote a slowly changing session %d times in 90 s; want 7 to 10", n)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := w.content(id); !strings.Contains(got, "slow words 29") {
-			t.Errorf("the record is %s; want the last words", got)
+			t.Errorf("the record is %s; want the session's last text", got)
 		}
 		n, lists, reads := w.count(id), w.count(remember.ListID), w.reads["s:/1"]
 		time.Sleep(24 * time.Hour)
@@ -316,7 +316,7 @@ func TestRunningTurnIsWritten(t *testing.T) {
 		time.Sleep(10 * workingEvery)
 		synctest.Wait()
 		if w.count(id) != n {
-			t.Errorf("%d more writes of the same content; want 0", w.count(id)-n)
+			t.Errorf("the keeper wrote the same content %d more times; want 0", w.count(id)-n)
 		}
 	})
 }
@@ -334,7 +334,7 @@ func TestFlushWritesAtOnce(t *testing.T) {
 		w.say("s:/1", "the last words", 1)
 		w.keeper.Flush(t.Context())
 		if got := w.content(remember.IDOf("s:/1")); !strings.Contains(got, "the last words") {
-			t.Errorf("the record is %s; want the last words", got)
+			t.Errorf("the record is %s; want the session's last text", got)
 		}
 		if got := w.content(remember.ListID); !strings.Contains(got, "title of s:/1") {
 			t.Errorf("the list is %s; want the title of s:/1", got)
@@ -430,7 +430,7 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 		time.Sleep(2 * checkEvery)
 		synctest.Wait()
 		if got, _ := w.keeper.Keys(all, phone); got.KeyID != given.KeyID || w.renewals() != 0 {
-			t.Error("the removal of a device without keys renewed the keys; want the same keys")
+			t.Error("the keys changed after the removal of a device that had none; want the same keys")
 		}
 		reads := w.reads["s:/1"]
 		w.mu.Lock()
@@ -449,7 +449,7 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 			}
 		}
 		if w.reads["s:/1"] != reads || !strings.Contains(w.content(remember.IDOf("s:/1")), "one") {
-			t.Error("the renewal read the host, or changed the content; want neither")
+			t.Error("the keeper read sessions from the host to renew the keys, or changed their content; want neither")
 		}
 	})
 }
@@ -483,7 +483,7 @@ func TestKeysFollowAuthority(t *testing.T) {
 			}
 			vault := w.keeper.keys.current()
 			if (given.Key != nil) != c.whole || len(given.Records) != len(c.want) {
-				t.Errorf("%+v gets %+v; want whole %v, %v", c.policy, given, c.whole, c.want)
+				t.Errorf("a client with the policy %+v gets the keys %+v; want whole %v, and %v", c.policy, given, c.whole, c.want)
 			}
 			for _, uri := range c.want {
 				id := remember.IDOf(uri)
@@ -511,7 +511,7 @@ func TestEndOfLongConversationStays(t *testing.T) {
 	} {
 		data, err := c.fit()
 		if err != nil || len(data) > remember.MaxContent || !strings.Contains(string(data), "the end") {
-			t.Errorf("%s: %d bytes, %v; want the end in at most %d", name, len(data), err, remember.MaxContent)
+			t.Errorf("%s: the record has %d bytes, %v; want the conversation's end in at most %d", name, len(data), err, remember.MaxContent)
 		}
 	}
 }

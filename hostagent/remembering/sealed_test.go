@@ -29,7 +29,7 @@ func (w *world) wantBlind(n int) {
 	}
 	for id, r := range w.records {
 		if r.Key != vault.KeyID() || !r.Blind {
-			w.t.Errorf("record %.8s has the key %s, blind %v; want %s, true", id, r.Key, r.Blind, vault.KeyID())
+			w.t.Errorf("the record %.8s has the key ID %s, blind %v; want %s, true", id, r.Key, r.Blind, vault.KeyID())
 		}
 		for uri := range w.texts {
 			if id == remember.IDOf(uri) {
@@ -123,11 +123,11 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
 		if w.renewals() != 2 {
-			t.Errorf("%d renewals; want one when a holder's time is over", w.renewals())
+			t.Errorf("the keys were renewed %d times; want one renewal when a holder's time is over", w.renewals())
 		}
 		w.wantBlind(3)
 		if w.readsOf("s:/1") != reads || !strings.Contains(w.content(w.keeper.idOf("s:/1")), "one") {
-			t.Error("the renewal read the host, or changed the content; want neither")
+			t.Error("the keeper read sessions from the host to renew the keys, or changed their content; want neither")
 		}
 	})
 }
@@ -163,19 +163,19 @@ func TestSealingWipesTheRecords(t *testing.T) {
 			left := len(w.records)
 			w.mu.Unlock()
 			if left > 0 {
-				t.Errorf("%d old records are at the relay before the host's list arrives; want 0", left)
+				t.Errorf("the relay has %d records from before the sealing, before the host's list arrives; want 0", left)
 			}
 			w.lists(first)
 			time.Sleep(5 * time.Minute)
 			synctest.Wait()
 			after := w.keeper.keys.current()
 			if after.KeyID() == before.KeyID() || after.Signer.Equal(before.Signer) {
-				t.Error("the keys are still those that relays may have seen; want new ones")
+				t.Error("after the sealing, the keys are those that relays may have seen; want new ones")
 			}
 			w.mu.Lock()
 			for id, r := range w.records {
 				if slices.Equal(r.Data, was.Data) || r.Key == before.KeyID() || r.Blind != w.sealed {
-					t.Errorf("record %.8s is from before the change; want it written anew", id)
+					t.Errorf("the record %.8s is from before the sealing; want it written anew", id)
 				}
 			}
 			w.mu.Unlock()
@@ -253,7 +253,7 @@ func TestRenewedGrantIsTheSameHolder(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if renewals += more; w.renewals() != renewals {
-				t.Errorf("%s: %d renewals; want %d", why, w.renewals(), renewals)
+				t.Errorf("%s: the keys were renewed %d times; want %d", why, w.renewals(), renewals)
 			}
 		}
 		removed := func(grant string) {
@@ -264,7 +264,7 @@ func TestRenewedGrantIsTheSameHolder(t *testing.T) {
 		hand(all, time.Hour, "grant-1")
 		hand(all, 30*time.Hour, "grant-2")
 		if n := len(w.keeper.keys.all()); n != 1 {
-			t.Errorf("%d holders; want the phone once", n)
+			t.Errorf("%d holders of the keys are listed; want the phone once", n)
 		}
 		time.Sleep(2 * time.Hour)
 		wants(0, "the former grant has ended")
@@ -327,6 +327,6 @@ func TestUnwrittenKeysAreNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if keyOf(again) == key || keyOf(again) != keyOf(r) {
-		t.Errorf("a restart has the key %s; want %s", keyOf(again), keyOf(r))
+		t.Errorf("after a restart, the key is %s; want %s", keyOf(again), keyOf(r))
 	}
 }

@@ -64,7 +64,7 @@ func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 	}
 	for what, ok := range map[string]bool{"a different person": has(again, "eve", "d1", name), "a different device": has(again, "ada", "d2", name)} {
 		if ok {
-			t.Errorf("%s may use the device's keys; want no", what)
+			t.Errorf("the book has the device's keys for %s; want none", what)
 		}
 	}
 	if e, ok := again.Entry(fmt.Sprintf("%032x", 2)); !ok || e.Stage != waiting.Sending {
@@ -170,10 +170,10 @@ func TestStrictBookKeepsReportedEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := b.Write("a", waiting.Entry{Expires: now.UnixMilli()}, now); err == nil {
-		t.Error("a new entry replaces one whose item may come again")
+		t.Error("the full journal accepts a new entry in place of one whose item a relay may offer again; want an error")
 	}
 	if err := b.Write("a", waiting.Entry{Expires: now.UnixMilli()}, now.Add(48*time.Hour)); err != nil {
-		t.Errorf("behind the end of the items, their entries make no room: %v", err)
+		t.Errorf("writing an entry after the end of the items in a full journal: %v; want no error, because their entries make room", err)
 	}
 }
 

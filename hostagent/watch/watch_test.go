@@ -87,7 +87,7 @@ func TestSessionEventsAreReported(t *testing.T) {
 				}
 				want2 := map[string]bool{"initialize": true, "listSessions": true, "subscribe": true, "unsubscribe": true}
 				if diff := cmp.Diff(want2, w.methods()); diff != "" {
-					t.Errorf("the watch says (-want +got):\n%s", diff)
+					t.Errorf("the changes that the Watch has reported (-want +got):\n%s", diff)
 				}
 			})
 		})
@@ -238,7 +238,7 @@ func TestWorkingSessionsAreCounted(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if want := []int{1, 2, 1, 0, 1, 0}; !slices.Equal(w.works, want) {
-			t.Errorf("sessions that work: %v; want %v", w.works, want)
+			t.Errorf("the reported numbers of working sessions are %v; want %v", w.works, want)
 		}
 	})
 }
@@ -263,7 +263,7 @@ func TestFirstAnswerIsDispatched(t *testing.T) {
 			}
 		}
 		if _, err := w.watch.Answer(e.ID, "other", "ada", watch.Reply{Option: "skip"}); !errors.Is(err, watch.ErrChanged) {
-			t.Errorf("Answer with another digest = %v; want %v", err, watch.ErrChanged)
+			t.Errorf("Answer with a different digest = %v; want %v", err, watch.ErrChanged)
 		}
 		first, err := w.watch.Answer(e.ID, e.Digest(), "ada", watch.Reply{Option: "allow-once"})
 		if err != nil {
@@ -286,7 +286,7 @@ func TestFirstAnswerIsDispatched(t *testing.T) {
 			t.Errorf("the open events are %v, those over are %v; want the turn done", open, over)
 		}
 		if _, err := w.watch.Answer(notice.ID(s, "x"), "", "eve", watch.Reply{Option: "skip"}); !errors.Is(err, watch.ErrUnknown) {
-			t.Errorf("Answer to nothing = %v; want %v", err, watch.ErrUnknown)
+			t.Errorf("Answer to an unknown event = %v; want %v", err, watch.ErrUnknown)
 		}
 	})
 }

@@ -49,7 +49,7 @@ func TestWildcardCertificateIsKept(t *testing.T) {
 				t.Error("the certificate after a restart differs; want the stored one")
 			}
 			if (server.Updates() > 0) != (kind == "rfc2136") {
-				t.Errorf("%d updates by RFC 2136; want some exactly for the provider rfc2136", server.Updates())
+				t.Errorf("the DNS server received %d updates by RFC 2136; want at least one exactly for the provider rfc2136", server.Updates())
 			}
 		})
 	}

@@ -83,7 +83,7 @@ func TestLinesThatAreNoMessagesAreCounted(t *testing.T) {
 	h := &recorder{}
 	conn, _ := read(t, "warning: not JSON\n[]\n\n{\"jsonrpc\":\"2.0\"}\n{\"id\":\n{\"method\":\"a\"}\r\n{\"id\":9,\"result\":1}\nrest", h, acp.Limits{})
 	if got := fmt.Sprint(h.all()); got != "[a ]" {
-		t.Errorf("messages are %s; want one", got)
+		t.Errorf("the received messages are %s; want one", got)
 	}
 	if got := conn.Skipped(); got != 4 {
 		t.Errorf("Skipped() = %d; want 4", got)

@@ -18,7 +18,7 @@ func TestFailedReplaceLeavesTheFormerContent(t *testing.T) {
 		got, err := os.ReadFile(path)
 		info, statErr := os.Stat(path)
 		if err != nil || statErr != nil || string(got) != text || info.Mode().Perm() != 0o640 {
-			t.Errorf("%q, %v, %v; want %q with mode 0640", got, info, err, text)
+			t.Errorf("the file has %q, %v, %v; want %q with mode 0640", got, info, err, text)
 		}
 	}
 	if err := Create(path, []byte("three"), 0o600); !os.IsExist(err) {
@@ -32,6 +32,6 @@ func TestFailedReplaceLeavesTheFormerContent(t *testing.T) {
 		t.Error("Replace has replaced a directory; want an error")
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
-		t.Errorf("%v, %v; want a and b without a temporary file", left, err)
+		t.Errorf("the directory has %v, %v; want a and b without a temporary file", left, err)
 	}
 }

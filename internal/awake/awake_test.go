@@ -99,13 +99,13 @@ func TestErrorsAreLoggedOnceAndTriedAgain(t *testing.T) {
 		time.Sleep(10 * checkEvery)
 		synctest.Wait()
 		if n := strings.Count(log.String(), "not kept awake"); n != 1 || m.shown != (Held{}) {
-			t.Errorf("%d lines, shown %+v; want 1 and nothing", n, m.shown)
+			t.Errorf("after two failures, the log has %d lines, and the desktop shows %+v; want 1 line, and nothing shown", n, m.shown)
 		}
 		m.set(func() { m.broken = false })
 		time.Sleep(checkEvery)
 		synctest.Wait()
 		if m.held != 1 || m.shown != (Held{Sessions: 1}) {
-			t.Errorf("%d locks are held, shown %+v; want 1, for one session", m.held, m.shown)
+			t.Errorf("after the retry, %d locks are held, and the desktop shows %+v; want 1, for one session", m.held, m.shown)
 		}
 	})
 }

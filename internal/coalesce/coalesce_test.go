@@ -38,7 +38,7 @@ func TestEachIsCounted(t *testing.T) {
 					defer mu.Unlock()
 					told[key] += max(more, 1)
 					if more > 0 && !last[key].IsZero() && time.Since(last[key]) < every {
-						t.Errorf("two sums for one kind are %v apart; want at least every", time.Since(last[key]))
+						t.Errorf("two counts for one kind are reported %v apart; want them at least every apart", time.Since(last[key]))
 					}
 					if more > 0 {
 						last[key] = time.Now()
@@ -58,7 +58,7 @@ func TestEachIsCounted(t *testing.T) {
 			defer mu.Unlock()
 			for key, n := range noted {
 				if told[key] != n {
-					t.Errorf("kind %d: %d events, and %d reported an interval later; want all", key, n, told[key])
+					t.Errorf("kind %d: of %d events, %d are reported an interval later; want all", key, n, told[key])
 				}
 			}
 		})
@@ -79,7 +79,7 @@ func TestSurplusKindsAreCounted(t *testing.T) {
 			}
 		}
 		if len(told) != kinds {
-			t.Errorf("%d kinds told at once; want %d", len(told), kinds)
+			t.Errorf("the first events of %d kinds are reported at once; want those of all %d", len(told), kinds)
 		}
 		early := 0
 		for _, n := range told {
@@ -88,7 +88,7 @@ func TestSurplusKindsAreCounted(t *testing.T) {
 			}
 		}
 		if want := kinds - coalesce.Max; early != want {
-			t.Errorf("%d kinds were told whole before their time; want the %d that there was no room for", early, want)
+			t.Errorf("all events of %d kinds are reported before the interval ends; want that only for the %d kinds beyond the bound", early, want)
 		}
 		table.Flush()
 		for key, n := range told {

@@ -39,7 +39,7 @@ func checked(t *testing.T, r *connect.Relay) string {
 func TestDoctorNamesTheRemedy(t *testing.T) {
 	w := newWorld(t, nil)
 	if got := checked(t, w.relay); got != "" {
-		t.Errorf("the doctor finds faults in a good relay: %s; want none", got)
+		t.Errorf("the doctor's report about a working relay is %s; want no faults", got)
 	}
 	for _, c := range []struct {
 		name  string
@@ -123,7 +123,7 @@ func TestSignInWorksWithAWrongClock(t *testing.T) {
 				t.Fatal(err)
 			}
 			if good := until.Sub(before); good < 25*time.Minute || good > 31*time.Minute {
-				t.Errorf("the relay's clock differs by %v: a token is used for %v; want 30 minutes of its hour", differs, good)
+				t.Errorf("the relay's clock differs by %v: a token with a lifetime of an hour is used for %v; want 30 minutes", differs, good)
 			}
 		}
 		if made.Load() != 1 {

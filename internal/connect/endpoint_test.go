@@ -240,7 +240,7 @@ func TestForeignRequestsAreRefused(t *testing.T) {
 			}
 			status, body := statusOf(err)
 			if status != test.status || !strings.Contains(body, test.want) {
-				t.Errorf("answered with %d %q; want %d %q", status, body, test.status, test.want)
+				t.Errorf("the request is answered with HTTP %d %q; want %d %q", status, body, test.status, test.want)
 			}
 		})
 	}

@@ -239,7 +239,7 @@ func TestTicketIsForOnePerson(t *testing.T) {
 		}
 		natssite.Next(t, name+" is refused", thief.Done())
 		if code, _ := thief.CloseStatus(); code != 1012 || len(thief.Frames()) > 0 {
-			t.Errorf("%s: closed with %d and %d frames; want 1012 and none", name, code, len(thief.Frames()))
+			t.Errorf("a connection with the ticket and %s was closed with %d, after %d frames; want 1012 and no frame", name, code, len(thief.Frames()))
 		}
 		_ = thief.Close()
 	}

@@ -104,7 +104,7 @@ func TestFreePlacesAreTaken(t *testing.T) {
 				check()
 			}
 			if left := turns.Known(); left != 0 {
-				t.Errorf("%d are remembered; want none", left)
+				t.Errorf("the queue remembers %d keys after all have left; want none", left)
 			}
 		})
 	})
@@ -145,7 +145,7 @@ func TestOneDoesNotHoldUpOthers(t *testing.T) {
 		first()
 		wg.Wait()
 		if got, want := strings.Join(order[:4], " "), "a/greedy b/third a/other a/greedy"; got != want || len(order) != 202 {
-			t.Errorf("the turns of %d were %s …; want %s", len(order), got, want)
+			t.Errorf("the first of %d turns went to %s …; want %s", len(order), got, want)
 		}
 	})
 }
@@ -176,7 +176,7 @@ func TestAddressesOfANetworkAreGrouped(t *testing.T) {
 		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::5": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
 	} {
 		if got := fair.Site(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s counts as %s; want %s", address, got, want)
+			t.Errorf("the address %s is grouped as %s; want %s", address, got, want)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestNetworksOfAddresses(t *testing.T) {
 	} {
 		got := fair.Networks(netip.MustParseAddr(address))
 		if said := fmt.Sprint(got[0], " ", got[1]); said != want {
-			t.Errorf("%s counts in %s; want %s", address, said, want)
+			t.Errorf("the address %s is counted in the networks %s; want %s", address, said, want)
 		}
 	}
 }
@@ -230,10 +230,10 @@ func TestFloodEvictsItself(t *testing.T) {
 		come("198.51.100.200")
 	}
 	if n, six, four := len(there), count("2001:db8::/48"), count("198.51.100.0/24"); n > 32 || six > 16 || four > 16 {
-		t.Errorf("%d are there, %d of the /48 and %d of the /24; want at most 32, 16 and 16", n, six, four)
+		t.Errorf("the table has %d entries, %d from the flooding /48 and %d from the flooding /24; want at most 32, 16 and 16", n, six, four)
 	}
 	if count("203.0.113.0/24") != 1 || count("2001:db8:ffff::/48") != 1 {
-		t.Errorf("connections which came alone were evicted: %v; want them kept", there)
+		t.Errorf("the table has the only connection of each quiet network: %v; want all kept", there)
 	}
 	// This machine's address has no limit for its network: behind a proxy that the relay does not
 	// trust, all clients have it.
@@ -243,6 +243,6 @@ func TestFloodEvictsItself(t *testing.T) {
 	}
 	come("203.0.113.1")
 	if n := len(there); n != 32 || count("203.0.113.0/24") != 1 {
-		t.Errorf("from this machine and elsewhere %d are there; want 32", n)
+		t.Errorf("the table has %d entries after connections from loopback; want 32, with the one from 203.0.113.0/24", n)
 	}
 }

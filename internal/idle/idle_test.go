@@ -137,7 +137,7 @@ func TestWaitingReadersKeepNoBuffer(t *testing.T) {
 	for i, done := range waiting {
 		_ = ends[i].Close()
 		if got := <-done; got.err != io.EOF {
-			t.Errorf("Read = %+v; want the end", got)
+			t.Errorf("Read of a closed connection = %+v; want its end", got)
 		}
 	}
 	if n == 0 || n > many*3/4 {

@@ -39,7 +39,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 	done := make(chan string)
 	go func() { done <- take(&client) }() // the new goroutine holds no locks
 	if said := <-done; said != "" {
-		t.Errorf("a lock in a new goroutine: %s; want no complaint", said)
+		t.Errorf("taking a lock in a new goroutine: %s; want no panic", said)
 	}
 	routing.Unlock()
 }

@@ -72,7 +72,7 @@ func TestLargeProcessTakesLessHeadroom(t *testing.T) {
 	runtime.GC()
 	time.Sleep(3 * lookEvery)
 	if got := percent(); got != 77 {
-		t.Errorf("GC percent is %d; want what it was set to", got)
+		t.Errorf("after Close, the GC percent is %d; want the earlier value", got)
 	}
 	runtime.KeepAlive(used)
 }
@@ -107,16 +107,16 @@ func TestBusyProcessIsRecognized(t *testing.T) {
 		return busy
 	}
 	if sample(0, 1<<30) {
-		t.Error("busy at the first sample, which shows no rate")
+		t.Error("busy = true at the first sample, which shows no rate; want false")
 	}
 	if sample(restEvery, busyRate) {
-		t.Error("busy although the rate over the whole time was low")
+		t.Error("busy = true although the rate over the whole time was low; want false")
 	}
 	if !sample(lookEvery, busyRate/9) {
-		t.Error("not busy at busyRate")
+		t.Error("busy = false at the rate busyRate; want true")
 	}
 	if !sample(busyTime-1, 0) {
-		t.Error("no longer busy before busyTime")
+		t.Error("busy = false before busyTime has passed without load; want true")
 	}
 	if sample(1, 0) {
 		t.Error("busy after busyTime")

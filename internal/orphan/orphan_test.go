@@ -37,13 +37,13 @@ func TestLastWholeLineCounts(t *testing.T) {
 	} {
 		for way, in := range map[string]io.Reader{"at once": strings.NewReader(test.in), "byte for byte": iotest.OneByteReader(strings.NewReader(test.in))} {
 			if got, farewell := lastLine(in); string(got) != test.want || farewell != test.farewell {
-				t.Errorf("%s, %s: %.20q, %v; want %.20q, %v", test.name, way, got, farewell, test.want, test.farewell)
+				t.Errorf("%s, read %s: the last line is %.20q, farewell %v; want %.20q, %v", test.name, way, got, farewell, test.want, test.farewell)
 			}
 		}
 	}
 	endless, farewell := lastLine(strings.NewReader(strings.Repeat("x", 4*maxLine)))
 	if len(endless) < maxLine || len(endless) > 2*maxLine || farewell {
-		t.Errorf("%d bytes of an endless line are kept, farewell %v; want about %d", len(endless), farewell, maxLine)
+		t.Errorf("%d bytes of an endless line are kept, farewell %v; want about %d bytes, and false", len(endless), farewell, maxLine)
 	}
 }
 

@@ -94,7 +94,7 @@ func TestSignedReleasesAreFetched(t *testing.T) {
 	}
 	for version, newer := range map[string]bool{"1.2.2": true, "1.2.3-rc.1+0a1b2c3d": true, "1.2.3": false, "1.2.3+0a1b2c3d": false, "1.10.0": false} {
 		if a.Newer(version) != newer {
-			t.Errorf("1.2.3 is newer than %s: %v; want the opposite", version, !newer)
+			t.Errorf("the version 1.2.3 counts as newer than %s: %v; want the opposite", version, !newer)
 		}
 	}
 }

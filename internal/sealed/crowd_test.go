@@ -259,7 +259,7 @@ func TestHonestCrowdsAreHeard(t *testing.T) {
 	for i, r := range c.readers {
 		got, whole, err := r.deliver(r.frames)
 		if err != nil || !whole || !slices.Equal(got, r.sent) {
-			t.Errorf("viewer %d: %d messages, whole %v, %v; want %d", i, len(got), whole, err, len(r.sent))
+			t.Errorf("viewer %d opens %d messages, whole %v, %v; want %d, and true", i, len(got), whole, err, len(r.sent))
 		}
 	}
 }
@@ -316,10 +316,10 @@ func TestLateViewerOpensNothingEarlier(t *testing.T) {
 	}
 	seat := late.seat
 	if _, err := seat.aead.Open(nil, crowdNonce(before[0][:crowdHead]), before[0][crowdFront:], before[0][:crowdHead]); err == nil {
-		t.Error("the late viewer's key opens a message from before it came; want an error")
+		t.Error("the late viewer's key opens a message sealed before its arrival; want an error")
 	}
 	if _, message, _, err := late.Open(after[0]); err != nil || string(message) != "after" {
-		t.Errorf("the late viewer receives %q, %v; want after", message, err)
+		t.Errorf("the late viewer receives %q, %v; want the message after", message, err)
 	}
 }
 
@@ -439,7 +439,7 @@ func TestClientsRefuseFaultyCrowds(t *testing.T) {
 		"a point off the curve":       slices.Concat(body[:33], make([]byte, 31), []byte{1}),
 	} {
 		if err := (&Session{client: true}).sit(place); err == nil {
-			t.Errorf("%s: the client enters", name)
+			t.Errorf("%s: the client accepts the crowd; want an error", name)
 		}
 	}
 	for _, generation := range []uint32{3, 4, 2, 5} {
@@ -454,7 +454,7 @@ func TestClientsRefuseFaultyCrowds(t *testing.T) {
 		_, _, _, err1 = client.Open(first[0])
 		_, _, _, err2 = client.Open(second[0])
 		if err1 != nil || (err2 == nil) != (generation == 3) { // with generation 4, it does not open with the present key
-			t.Errorf("generation %d follows 3: %v, %v", generation, err1, err2)
+			t.Errorf("the client's result for the crowd's generation %d after 3 is %v, %v", generation, err1, err2)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func FuzzGrantBody(f *testing.F) {
 			want["channels"] = list
 		}
 		if !reflect.DeepEqual(all, want) || bytes.Count(body, []byte(":")) < len(want) {
-			t.Errorf("the grant %q is read as %v; want all its members, %v", body, want, all)
+			t.Errorf("the grant %q is read with the members %v; want all its members, %v", body, want, all)
 		}
 	})
 }

@@ -118,7 +118,7 @@ func (k *talk) deliver(d int, frames [][]byte) (got []string, whole bool, err er
 		switch {
 		case err != nil:
 			if _, _, _, again := to.Open(bytes.Clone(frame)); again == nil {
-				return got, true, errors.New("the session goes on after an error")
+				return got, true, errors.New("the session accepts a frame after an error; want it to end")
 			}
 			return got, false, nil
 		case !done:
@@ -270,7 +270,7 @@ func TestHonestRelayIsNotAccused(t *testing.T) {
 	for d := range 2 {
 		got, whole, err := k.deliver(d, k.frames[d])
 		if err != nil || !whole || !slices.Equal(got, k.sent[d]) {
-			t.Errorf("direction %d: %d messages, whole %v, %v; want %d", d, len(got), whole, err, len(k.sent[d]))
+			t.Errorf("in direction %d, %d messages are opened, whole %v, %v; want %d, and true", d, len(got), whole, err, len(k.sent[d]))
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestPushesOfTheVectors(t *testing.T) {
 			t.Error("a changed push opens; want an error")
 		}
 		if encode := base64.RawURLEncoding.EncodeToString; encode(key.PublicKey().Bytes()) != p.P256dh {
-			t.Errorf("the browser's key differs from the vector's %s", p.P256dh)
+			t.Errorf("the browser's computed key differs from the vector's %s; want the same", p.P256dh)
 		}
 		var signed struct {
 			Sealed, Body string
@@ -77,7 +77,7 @@ func TestPushesOfTheVectors(t *testing.T) {
 			t.Errorf("the push %s is not signed by the host: %v; want its signature", p.Plaintext, err)
 		}
 		if verifier.IsNote(sealed.PushNote, []byte(strings.Replace(signed.Body, p.Event, "x", 1)), signed.Signature) || verifier.IsNote(sealed.OutcomeNote, []byte(signed.Body), signed.Signature) {
-			t.Error("a changed note, or one for a different purpose, counts as signed; want false")
+			t.Error("the signature check accepts a changed note, or one for a different purpose; want false")
 		}
 		if p.Answer == "" {
 			continue

@@ -169,7 +169,7 @@ func (r *reader) deliver(frames [][]byte) (got []string, whole bool, err error) 
 		content, body, done, err := r.client.Open(bytes.Clone(frame))
 		if err != nil {
 			if _, _, _, again := r.client.Open(bytes.Clone(frame)); again == nil {
-				return got, true, errors.New("the session goes on after an error")
+				return got, true, errors.New("the session accepts a frame after an error; want it to end")
 			}
 			return got, false, nil
 		}
@@ -410,7 +410,7 @@ func TestHonestBodiesAreDelivered(t *testing.T) {
 	for i, r := range c.readers {
 		got, whole, err := r.deliver(r.frames)
 		if err != nil || !whole || !slices.Equal(got, r.sent) {
-			t.Errorf("reader %d: %d messages, whole %v, %v; want %d", i, len(got), whole, err, len(r.sent))
+			t.Errorf("reader %d opens %d messages, whole %v, %v; want %d, and true", i, len(got), whole, err, len(r.sent))
 		}
 	}
 }
@@ -668,14 +668,14 @@ func TestHostKeepsToSharedForms(t *testing.T) {
 	bodies := p.bodies(Message, long)
 	frames := [][]byte{bodies[0], p.tag(1, bodies[0]), bodies[1], p.tag(1, bodies[1])}
 	if got, err := p.opens(append(frames, p.records([]byte("own"))...)...); err != nil || !slices.Equal(got, []string{string(long), "own"}) {
-		t.Errorf("a message with two tags: %d messages, %v; want the shared and the own message", len(got), err)
+		t.Errorf("a message with two tags: the client accepts %d messages, %v; want the shared message and its own", len(got), err)
 	}
 	p = newPair(t)
 	whole := randomBytes(pieceSize + 100)
 	bodies = p.part(Part, deflate(whole))
 	frames = append([][]byte{bodies[0], p.tag(1, bodies[0]), bodies[1], p.tag(1, bodies[1])}, p.joined(partKey)...)
 	if got, err := p.opens(frames...); err != nil || !slices.Equal(got, []string{"m" + string(whole) + "ssage"}) {
-		t.Errorf("a part under two tags: %d messages, %v", len(got), err)
+		t.Errorf("a part under two tags: the client accepts %d messages, %v", len(got), err)
 	}
 	p.host.Give(maxRecords)
 	if _, err := p.host.Seal(Message, nil); !errors.Is(err, errSpent) {

@@ -332,7 +332,7 @@ func (h *vectorHandshake) run(t *testing.T, v *vectors, fill bool) {
 	}
 	for i, f := range frames {
 		if f.ToHost != h.Frames[i].ToHost || !bytes.Equal(f.Bytes, h.Frames[i].Bytes) {
-			t.Errorf("%s: frame %d is %x; want %x", h.Name, i, f.Bytes, h.Frames[i].Bytes)
+			t.Errorf("%s: frame %d of the handshake is %x; want the vector's %x", h.Name, i, f.Bytes, h.Frames[i].Bytes)
 		}
 	}
 	h.checkRecords(t, client, arrival.Session)
@@ -553,7 +553,7 @@ func TestVectorsAreReproduced(t *testing.T) {
 		}
 	}
 	if key := Key(v.Host.Public); HostFingerprint(key).String() != v.Host.Fingerprint || HostFingerprint(key).Words() != v.Host.Words {
-		t.Error("the host's fingerprint differs from the vector's")
+		t.Error("the host's fingerprint differs from the vector's; want the same")
 	}
 	for i, g := range v.Grants {
 		grant, err := ReadGrant(g.Text)
@@ -583,12 +583,12 @@ func TestWelcomesAreReadAsWritten(t *testing.T) {
 				t.Errorf("%q is read as %+v, %v; want %+v", body, got, err, a)
 			}
 			if subject == "" && !bytes.Equal(body, append([]byte{byte(i)}, 0, 0, 0, 0, 0x6b, 0x49, 0xd2, 0)) {
-				t.Errorf("a viewer's welcome is %x", body)
+				t.Errorf("a viewer's welcome is written as %x, which is not the expected form", body)
 			}
 		}
 	}
 	if a, err := ReadAdmission(append([]byte{byte(len(auth.Levels()))}, make([]byte, 8)...)); err == nil {
-		t.Errorf("an unknown level is read as %+v", a)
+		t.Errorf("a welcome with an unknown level is read as %+v; want an error", a)
 	}
 }
 
@@ -609,7 +609,7 @@ func TestVerifiersHaveAShortForm(t *testing.T) {
 		}
 	}
 	if len(signs) != 2 {
-		t.Errorf("the short forms begin with %v; want 2 and 3", signs)
+		t.Errorf("the short forms of the keys begin with the bytes %v; want 2 and 3", signs)
 	}
 	for _, bad := range [][]byte{nil, make([]byte, shortVerifier), append([]byte{2}, bytes.Repeat([]byte{255}, 32)...), append([]byte{2}, append(make([]byte, 31), 1)...)} {
 		if v, err := readShort(bad); err == nil {

@@ -124,7 +124,7 @@ func TestSpansReachALateCollector(t *testing.T) {
 func TestRefusedBatchesAreNotRepeated(t *testing.T) {
 	c, env := newCollector(t, http.StatusBadRequest)
 	if err := send(t, env); err == nil || !strings.Contains(err.Error(), "400") {
-		t.Errorf("%v; want the collector's answer", err)
+		t.Errorf("the export of a refused batch = %v; want the collector's answer", err)
 	}
 	if len(c.requests) != 1 {
 		t.Errorf("%d requests; want 1", len(c.requests))
@@ -143,6 +143,6 @@ func TestBusyCollectorIsNotAskedAgainTooEarly(t *testing.T) {
 	defer server.Close()
 	err := send(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_EXPORTER_OTLP_TIMEOUT": "900"})
 	if n := requests.Load(); err == nil || n > 1 {
-		t.Errorf("%d requests, %v; want one, and an error", n, err)
+		t.Errorf("the collector received %d requests, and the export = %v; want one, and an error", n, err)
 	}
 }

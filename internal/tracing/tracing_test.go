@@ -139,7 +139,7 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 			t.Errorf("%s: status %v; want %v", test.outcome, span.Status(), test.status)
 		}
 		if c.Relay(request, 1) != nil {
-			t.Errorf("%s: an ended connection records a span; want none", test.outcome)
+			t.Errorf("%s: a request without an answer makes a span when its connection ends; want none", test.outcome)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestTracingNeedsAnEndpoint(t *testing.T) {
 		{}, {endpoint: "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}, {endpoint: "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
 	} {
 		if tracer, err := from(env); tracer != nil || err != nil {
-			t.Errorf("%v: %v, %v; want nothing", env, tracer, err)
+			t.Errorf("New with the environment %v = %v, %v; want no tracer and no error", env, tracer, err)
 		}
 	}
 	for name, value := range map[string]string{
@@ -191,7 +191,7 @@ func TestTracingNeedsAnEndpoint(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_CERTIFICATE": "/none", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/none", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "collector:4318",
 	} {
 		if _, err := from(map[string]string{endpoint: "http://127.0.0.1:1", name: value}); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s=%s: %v; want an error that names it", name, value, err)
+			t.Errorf("New with %s=%s: %v; want an error that names the variable", name, value, err)
 		}
 	}
 	tracer, err := from(map[string]string{endpoint: "http://127.0.0.1:1"})

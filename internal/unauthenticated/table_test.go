@@ -24,7 +24,7 @@ func TestOldestOfBusiestGroupIsEvicted(t *testing.T) {
 	// The new connection stays if no group is larger than its own group.
 	enter("d1", "e1", "f1", "g1", "h1", "i1")
 	if got := strings.Join(gone, " "); got != "a1 b1 c1 b2 c2 b3 c3 d1 e1" {
-		t.Errorf("evicted: %s; want the oldest of the largest group", got)
+		t.Errorf("the evicted connections are %s; want the oldest of the largest group", got)
 	}
 	for _, c := range conns {
 		c.Leave()
@@ -46,6 +46,6 @@ func TestIdleConnectionIsEvictedBeforeActiveOnes(t *testing.T) {
 	b.Next(true)
 	table.Enter("a", func() { gone += "c" })
 	if gone != "b" {
-		t.Errorf("evicted: %q; want b, which is idle", gone)
+		t.Errorf("the evicted connection is %q; want b, which is idle", gone)
 	}
 }

@@ -34,7 +34,7 @@ func TestPacketIsForAnAddressOfSixBytes(t *testing.T) {
 	}
 	for i, b := range packet {
 		if want := byte(0xff); i < 6 && b != want || i >= 6 && b != at[i%6] {
-			t.Errorf("byte %d of the packet is %#x; want six of 0xff, and then the address", i, b)
+			t.Errorf("byte %d of the packet is %#x; want six bytes 0xff, and then the address repeated", i, b)
 		}
 	}
 	if Send(net.HardwareAddr{1, 2}) == nil {

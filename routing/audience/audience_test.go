@@ -40,7 +40,7 @@ func TestEqualViewersShareOneConnection(t *testing.T) {
 		a.want(greeted(5))
 		b.want(greeted(5))
 		if !slices.Contains(a.events, routing.Ready) || h.open.Subject != "link" || h.open.Access != "read" {
-			t.Errorf("events %v, the connection has %+v; want Ready, subject link, access read", a.events, h.open)
+			t.Errorf("the viewer's events are %v, and the host's connection was opened with %+v; want Ready, the subject link and the access read", a.events, h.open)
 		}
 		c := w.begun("cleo")
 		c.want(greeted(5))
@@ -50,7 +50,7 @@ func TestEqualViewersShareOneConnection(t *testing.T) {
 		w.enter("other", look).send(hello("fred"))
 		w.hostConn(3)
 		if len(w.all()) != 4 {
-			t.Errorf("%d connections at the host; want 4", len(w.all()))
+			t.Errorf("the host has %d connections; want 4", len(w.all()))
 		}
 	})
 }
@@ -281,7 +281,7 @@ func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(w.all()); n != maxKinds {
-			t.Errorf("%d connections at the host; want %d", n, maxKinds)
+			t.Errorf("the host has %d connections; want %d", n, maxKinds)
 		}
 		b := w.begun("bob")
 		b.want(greeted(5))

@@ -52,7 +52,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			synctest.Wait()
 			w.wait.Wait()
 			if audiences, viewers := w.pool.Stats(); audiences != 0 || viewers != 0 || w.kept != 0 {
-				w.Errorf("when all is over there are %d audiences, %d viewers and %d bytes; want none", audiences, viewers, w.kept)
+				w.Errorf("at the test's end, %d audiences, %d viewers and %d kept bytes are left; want none", audiences, viewers, w.kept)
 			}
 		}()
 		test(w)
@@ -96,7 +96,7 @@ func inflate(encoded []byte) (message []byte, whole bool, err error) {
 			packed, begun = z, true
 		}
 		if z != packed || !begun {
-			wrong = fmt.Errorf("a piece is packed: %t, and the first of its message: %t", z, packed)
+			wrong = fmt.Errorf("a piece is compressed: %t, and its message is compressed: %t; want both the same, and a first piece before it", z, packed)
 		}
 		for _, c := range payload {
 			if z {
@@ -263,7 +263,7 @@ func (c *clientEnd) Deliver(frames []routing.Frame) {
 		n := 0
 		decode(f.Data, func(payload, _ []byte, first, last, _ bool) {
 			if first != (len(c.piece) == 0) {
-				c.w.Errorf("a piece is the first: %t, after the bytes %q; want a first piece only after none", first, c.piece)
+				c.w.Errorf("a piece is marked as its message's first: %t, behind the pieces %q; want the mark exactly when no piece is pending", first, c.piece)
 			}
 			if c.piece = append(c.piece, payload...); last {
 				c.got = append(c.got, string(c.piece))

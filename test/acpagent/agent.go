@@ -85,7 +85,7 @@ func Go(store string) error {
 func Continue(store, prompt string, at time.Time) error {
 	files, _ := filepath.Glob(filepath.Join(store, "*.json"))
 	if len(files) != 1 {
-		return fmt.Errorf("the store has the sessions %q; want one", files)
+		return fmt.Errorf("the agent's store has the sessions %q; want one", files)
 	}
 	var kept saved
 	text, err := os.ReadFile(files[0])

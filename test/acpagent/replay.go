@@ -87,5 +87,5 @@ func (l *listener) like(recorded map[string]json.RawMessage) (map[string]json.Ra
 		}
 		l.early = append(l.early, m)
 	}
-	return nil, errors.Join(fmt.Errorf("the client never sent %s", recorded["method"]), l.lines.Err())
+	return nil, errors.Join(fmt.Errorf("the client has not sent the recorded %s", recorded["method"]), l.lines.Err())
 }

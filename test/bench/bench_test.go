@@ -46,7 +46,7 @@ func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(figures) == 0 || len(parts) != 1 || parts[0].Name != p.name {
-				t.Errorf("%d figures of %v; want some of %s", len(figures), parts, p.name)
+				t.Errorf("the run made %d figures of the parts %v; want at least one of %s", len(figures), parts, p.name)
 			}
 			for _, f := range figures {
 				if f.Part != p.name || f.Work == "" || f.Unit == "" {
@@ -58,7 +58,7 @@ func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 				t.Error(err)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
-				t.Errorf("the files %v are left; want none", left)
+				t.Errorf("the run has left the files %v; want none", left)
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func TestTargetIsMetAtItsLimit(t *testing.T) {
 		{ratioAtLeast(12), "≥ 12×", false},
 	} {
 		if g := f.want(test.target); g.Target != test.text || g.Met != test.met {
-			t.Errorf("%+v: %q, met %v; want %q, %v", test.target, g.Target, g.Met, test.text, test.met)
+			t.Errorf("the target %+v is printed as %q, met %v; want %q, %v", test.target, g.Target, g.Met, test.text, test.met)
 		}
 	}
 	if g := newFigure("w", "ms", series{4}).want(ratioAtLeast(1)); g.Met {
@@ -193,6 +193,6 @@ func TestReadGoResultsCollectsRounds(t *testing.T) {
 		t.Error("readGoResults accepts many ns/op; want an error")
 	}
 	if _, err := gateFigures(map[string]*goResult{}); err == nil {
-		t.Error("gateFigures without results returns no error; want one")
+		t.Error("gateFigures without results succeeds; want an error")
 	}
 }

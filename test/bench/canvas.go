@@ -371,7 +371,7 @@ func (w *canvasWay) measure(b *testbed, to *canvasSeries, large int) error {
 	began := time.Now()
 	n, err := w.get(b.ctx, "/large")
 	if err == nil && n != int64(large) {
-		err = fmt.Errorf("the answer has %d bytes; want %d", n, large)
+		err = fmt.Errorf("the canvas's large answer has %d bytes; want %d", n, large)
 	}
 	if err != nil {
 		return err

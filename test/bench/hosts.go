@@ -116,7 +116,7 @@ func (s *site) openSecond(b *testbed, n int) (end func(), err error) {
 		}
 		open = append(open, ws)
 		if response.Header.Get(broker.StandbyHeader) == "" {
-			return end, errors.New("the relay has no idle connections")
+			return end, errors.New("the relay has no unused second connections of host-agents")
 		}
 	}
 	return end, nil

@@ -219,7 +219,7 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if want := n * len(w.viewers); w.got < want {
-			return fmt.Errorf("viewers of %s got %d actions of %d", w.chat, w.got, want)
+			return fmt.Errorf("the viewers of the chat %s received only %d of %d actions", w.chat, w.got, want)
 		}
 		return nil
 	})

@@ -220,7 +220,7 @@ func ReadmeLines(figures []Figure) ([]byte, error) {
 		for _, n := range l.of {
 			text, ok := n.find(figures)
 			if !ok {
-				return nil, fmt.Errorf("there is no figure of %q in part %s", n.work, n.part)
+				return nil, fmt.Errorf("the record has no figure of %q in the part %s", n.work, n.part)
 			}
 			values = append(values, text)
 		}

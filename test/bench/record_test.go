@@ -41,7 +41,7 @@ func TestRecordReplacesRepeatedParts(t *testing.T) {
 		t.Errorf("parts %v; want %v", got.Parts, want)
 	}
 	if len(got.Figures) != 2 || got.Figures[0].Work != "b" || got.Figures[1].Work != "c" {
-		t.Errorf("figures %+v; want b and c", got.Figures)
+		t.Errorf("the record's figures are %+v; want b and c", got.Figures)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "bad.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -92,10 +92,10 @@ func TestTimeLeftNeedsAllDurations(t *testing.T) {
 		t.Fatalf("chosen = %v, %v; want both parts, fanout first", list, err)
 	}
 	if got := r.left(list); got != "; about 1m10s left" {
-		t.Errorf("left = %q; want about 1m10s", got)
+		t.Errorf("the remaining time is %q; want about 1m10s", got)
 	}
 	if all, _ := chosen(nil); r.left(all) != "" || slices.ContainsFunc(all, func(p part) bool { return p.asked }) {
-		t.Error("left() without known durations is not empty, or all parts include one that must be named")
+		t.Error("the remaining time without known durations must be empty, and the default parts must not include one that must be named")
 	}
 }
 

@@ -31,7 +31,7 @@ func starts(b *testbed) ([]Figure, error) {
 		}
 		err := await(b.ctx, func() error {
 			if s.state(0, tokens[0]) == nil {
-				return errors.New("the host is online without its host-agent")
+				return errors.New("the host is online before its host-agent has started")
 			}
 			return nil
 		})

@@ -292,7 +292,7 @@ func (c *crowd) state() (state loadgen.State, err error) {
 			return state, err
 		}
 		if len(state.Ended) > 0 {
-			return state, fmt.Errorf("%s: %d connections have ended, such as %s", c.system.name, len(state.Ended), state.Ended[0])
+			return state, fmt.Errorf("%s: %d client connections have ended early, for example %s", c.system.name, len(state.Ended), state.Ended[0])
 		}
 	}
 	return state, nil

@@ -41,7 +41,7 @@ func startRelayAlone(t *testing.T, flags ...string) *site {
 	must(t, relay.Launch(t.Context(), func() error {
 		match := relayReady.FindStringSubmatch(relay.Log())
 		if match == nil {
-			return errors.New("the log does not say where it is")
+			return errors.New("the relay's log has no line with its address")
 		}
 		s.url = match[1]
 		return nil
@@ -191,7 +191,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	asked[2].wants(lastTurn+" .parts", "Hello, world!")
 	if asked[0].text(lastTurn+" .parts") == "Hello, world!" {
-		t.Error("the message went to the page's own relay; want the chosen account's")
+		t.Error("the message went to a host at the page's own relay; want the chosen account's relay")
 	}
 	p.click(".chat-head .menu summary")
 	p.press(".chat-head .menu button", "Usage")
@@ -204,7 +204,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 		p.await(`[data-session="demo:/login"][data-host-of="` + host + `"]`)
 	}
 	if got := p.count(`#sessions [data-session]:not([data-session="demo:/login"])`); got != 0 {
-		t.Errorf("the search shows %d other sessions; want 0", got)
+		t.Errorf("the search shows %d sessions besides the expected one; want 0", got)
 	}
 	p.enter("#search", " ")
 
@@ -243,7 +243,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.await(`[data-host-of="` + atTenant + `"]`)
 	p.expects = "Content Security Policy"
 	if reaches() {
-		t.Error("the page reaches a relay whose account was removed; want it blocked")
+		t.Error("the page's requests reach a relay whose account was removed; want them blocked")
 	}
 	if got := p.text("#sessions"); strings.Contains(got, atOther) || slices.Contains(eval[[]string](p, "Object.values(localStorage)"), other.url) {
 		t.Errorf("the page keeps parts of the removed account: %s; want none", got)

@@ -126,7 +126,7 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	})
 	p.until("what is kept of it to go", patience, func() bool { return !strings.Contains(p.keptText(), "127.0.0.1") })
 	if got := p.keptText(); !strings.Contains(got, "Done. 500 runs") {
-		t.Errorf("the own account's conversation is not kept: %.300s; want its text", got)
+		t.Errorf("the cache lacks the conversation of the page's own account: %.300s; want its text", got)
 	}
 	p.do(chromedp.Reload())
 	p.wants("#left-all summary", "1 item waits for a host")

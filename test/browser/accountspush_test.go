@@ -176,7 +176,7 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	p.shot("accounts-told")
 	p.click("#told [aria-label=Close]")
 	if own, same, further := services["/"].RelayKey, services[atWork].RelayKey, services[atOther].RelayKey; own != same || own == further || further == "" {
-		t.Errorf("the subscriptions have the keys %q, %q and %q; want one for each relay", own, same, further)
+		t.Errorf("the subscriptions have the keys %q, %q and %q; want one key for each relay", own, same, further)
 	}
 
 	// The page mutes a session at the other relay. Only that account lists the mute.

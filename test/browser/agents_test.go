@@ -325,6 +325,6 @@ func TestRealAgentWhileItsMachineSleeps(t *testing.T) {
 	}
 	l.shot("agent-woken")
 	if l.isRemembered(s.site, session, kept) <= kept {
-		t.Error("the relay has no state from after the wake; want a later one")
+		t.Error("the relay has no state of the session from after the machine's wake; want one")
 	}
 }

@@ -66,7 +66,7 @@ func (p *page) mayNot(why string, presses ...string) {
 	buttons := "[...document.querySelectorAll(" + js(approval+" .question button") + ")].map((b) => b.textContent).join()"
 	p.holds(why+" with the buttons that help", buttons+" === "+js(strings.Join(append(presses, "Skip"), ",")))
 	if eval[bool](p, fmt.Sprintf("[...document.querySelectorAll(%s)].some((b) => b.textContent.includes('Allow') || b.matches('.primary, .hold'))", js(approval+" button"))) {
-		p.t.Errorf("the page offers to allow the request, although: %s; want only refusals", why)
+		p.t.Errorf("the page offers to allow a request that has %s; want only refusals", why)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.say(`approve {"toolInput":{"uri":"file:///demo/none.sh"}}`)
 	p.mayNot("The input could not be read", "Try again")
 	if got := p.text(approval + " pre"); got != "" {
-		t.Errorf("an input that the host does not give is shown as %q; want no text", got)
+		t.Errorf("a tool input that the host has not sent is shown as %q; want no text", got)
 	}
 	p.seen("approve-unread")
 	p.press(approval+" .question button", "Try again")

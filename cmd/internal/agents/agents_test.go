@@ -57,7 +57,7 @@ func TestHostServesItsAgents(t *testing.T) {
 	}
 	wg.Wait()
 	if len(seen) != 2 {
-		t.Errorf("the agents %v are described; want both", seen)
+		t.Errorf("Describe was called for the agents %v; want both", seen)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestRepositoriesAreFoundNearby(t *testing.T) {
 	}
 	t.Setenv("HOME", home)
 	if got, err := folders(nil); err != nil || len(got) != 2 {
-		t.Errorf("folders = %v, %v; want 2", got, err)
+		t.Errorf("folders without a setting = %v, %v; want 2", got, err)
 	}
 	t.Setenv("HOME", t.TempDir())
 	if _, err := folders(nil); !errors.Is(err, errNoFolder) {
@@ -91,7 +91,7 @@ func TestRepositoriesAreFoundNearby(t *testing.T) {
 func TestCommandBelongsToOneAgent(t *testing.T) {
 	for _, f := range []Flags{{}, {Agent: []string{"a", "b"}}} {
 		if _, err := f.Programs([]string{"--", "true"}); err == nil {
-			t.Errorf("Programs with the agents %v accepts a command; want an error unless there is one agent", f.Agent)
+			t.Errorf("Programs with the agents %v accepts a command; want an error, because the command needs exactly one agent", f.Agent)
 		}
 	}
 	list, err := (&Flags{Agent: []string{"mine"}}).Programs([]string{"--", "true"})

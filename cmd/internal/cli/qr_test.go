@@ -102,6 +102,6 @@ func TestQRCodeHoldsTheTypedCode(t *testing.T) {
 	}
 	said, has := strings.CutSuffix(got, drawn.String())
 	if lines := strings.Count(drawn.String(), "\n"); !has || lines > 23 || strings.Contains(said, "=BCDF") || !strings.Contains(said, "BCDF-GHJK") {
-		t.Errorf("printed %q and a QR code: %v, with %d lines", said, has, lines)
+		t.Errorf("the output is the text %q and the expected QR code: %v, with %d lines; want the code BCDF-GHJK, and at most 23 lines", said, has, lines)
 	}
 }

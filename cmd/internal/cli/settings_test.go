@@ -77,6 +77,6 @@ func TestEndIsALineOfTheLog(t *testing.T) {
 		t.Errorf("the line in JSON form is %s, %v; want the level, the command and the error", out.String(), err)
 	}
 	if args := c.Args(); !slices.Equal(args, []string{"--log-format", "json", "--log-level", "DEBUG"}) {
-		t.Errorf("Args = %q; want both log flags", args)
+		t.Errorf("Args = %q; want the flags --log-format and --log-level", args)
 	}
 }

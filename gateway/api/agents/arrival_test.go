@@ -47,7 +47,7 @@ func TestLoginCountsUntilItsAnswer(t *testing.T) {
 				}()
 				_, _ = l.Read(p)
 				if counts := i < test.before; counts == (ended > 0) {
-					t.Errorf("after %q, the login counts: %v; want %v", text, !counts, counts)
+					t.Errorf("after the server's %q, the login is still in progress: %v; want %v", text, !counts, counts)
 				}
 			}
 			if err := l.Close(); err != nil {
@@ -91,7 +91,7 @@ func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 			last = max(last, seconds)
 		}
 		if last < 15 || last > 25 {
-			t.Errorf("the last returns in %d s; want about 20", last)
+			t.Errorf("the last refused host-agent is told to return in %d s; want about 20", last)
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 			t.Errorf("HTTP %d, Retry-After %q; want 503 and a number", w.Code, w.Header().Get("Retry-After"))
 		}
 		if after := a.full(calm); after != 0 {
-			t.Errorf("a different tenant's host-agent is told to return in %v", after)
+			t.Errorf("a different tenant's host-agent is told to return in %v; want no wait", after)
 		}
 		cancel()
 	})

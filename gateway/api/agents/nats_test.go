@@ -70,7 +70,7 @@ func TestLastMessageIsPassedOn(t *testing.T) {
 		}
 		_ = nats.Close()
 		if err := <-ended; !strings.HasPrefix(err.Error(), "NATS side: ") {
-			t.Errorf("ended by %v; want the NATS side", err)
+			t.Errorf("the tunnel ended with %v; want an error of the NATS side", err)
 		}
 		if got := sock.passed.String(); got != refusal {
 			t.Errorf("the host-agent was told %q; want %q", got, refusal)

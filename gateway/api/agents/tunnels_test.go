@@ -53,7 +53,7 @@ func TestSilentHostAgentIsFound(t *testing.T) {
 	}
 	all.leave(falls)
 	if silent := all.checkSilence(now.Add(time.Second)); len(silent) > 0 {
-		t.Errorf("a connection that has left is listed as silent; want none")
+		t.Errorf("a connection that has ended is listed as silent; want it removed")
 	}
 }
 

@@ -229,7 +229,7 @@ func TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked(t *testing.T) {
 		}
 		body := `{"invite":"` + secret + `"}`
 		if status, said := c.post("/auth/setup", body, nil); status != http.StatusTooManyRequests {
-			t.Errorf("over its rate: %d %s; want 429", status, said)
+			t.Errorf("a request from an address over its rate: HTTP %d %s; want 429", status, said)
 		}
 		if status, said := s.caller("198.51.100.8").post("/auth/device", "kind=device", nil); status != http.StatusOK {
 			t.Errorf("a request from a different address: HTTP %d %s; want 200", status, said)
@@ -283,11 +283,11 @@ func TestNoRoomForProofsRemovesNoDevice(t *testing.T) {
 			}
 		}
 		if status != http.StatusServiceUnavailable || !strings.Contains(said, "temporarily_unavailable") {
-			t.Errorf("more proofs than are remembered: %d %s; want 503", status, said)
+			t.Errorf("an unauthenticated request when the table of used proofs is full: HTTP %d %s; want 503", status, said)
 		}
 		status, said = ada.send("GET", "/api/devices", ada.in.Token, ada.proof("GET", "/api/devices", ada.in.Token), "", nil)
 		if status != http.StatusServiceUnavailable {
-			t.Errorf("with a token: %d %s; want 503", status, said)
+			t.Errorf("a request with a token when the table of used proofs is full: HTTP %d %s; want 503", status, said)
 		}
 		time.Sleep(auth.ChallengeTTL + auth.Leeway + time.Second)
 		if status, said := ada.renew(); status != http.StatusOK {

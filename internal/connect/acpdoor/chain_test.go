@@ -182,12 +182,12 @@ func TestHistoriesAgree(t *testing.T) {
 	for i := range here {
 		if i == len(here)-1 { // the hosts may cancel the turn at different words
 			if !strings.HasPrefix(here[i], "cancelled: slow") || !strings.HasPrefix(there[i], "cancelled: slow") {
-				t.Errorf("the cancelled turn is here\n%s\nand there\n%s\nwant cancelled: slow", here[i], there[i])
+				t.Errorf("the cancelled turn is\n%s\nin the first editor and\n%s\nin the second; want cancelled: slow", here[i], there[i])
 			}
 			continue
 		}
 		if here[i] != there[i] {
-			t.Errorf("turn %d is here\n%s\nand there\n%s\nwant the same", i, here[i], there[i])
+			t.Errorf("turn %d is\n%s\nin the first editor and\n%s\nin the second; want the same", i, here[i], there[i])
 		}
 	}
 }
@@ -261,7 +261,7 @@ func TestPromptsCarryFiles(t *testing.T) {
 	want := fmt.Sprintf("[text  0][resource  %d][image image/png 8][resource  %d][resource_link  24]",
 		len("unsaved content of /home/ada/main.go"), len("some notes"))
 	if got := said(e.seen(), acp.UpdateAgentMessageChunk); got != want {
-		t.Errorf("the agent has %s; want %s", got, want)
+		t.Errorf("the agent received the prompt %s; want %s", got, want)
 	}
 	other := s.open(t, everything, nil)
 	other.call("session/load", acp.LoadSessionRequest{SessionID: id, Cwd: folder, McpServers: []acp.McpServer{}}, nil)

@@ -640,7 +640,7 @@ func TestQuestionsAreForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := said(plain.seen(), acp.UpdateAgentMessageChunk); !strings.Contains(got, `"value":"step"`) {
-		t.Errorf("an editor without forms makes a choice: %s; want the value step", got)
+		t.Errorf("with an editor that has no forms, the question's answer is %s; want the value step", got)
 	}
 	pending = plain.conn.Begin("session/prompt", promptOf(id, "ask text"))
 	plain.await("a hint", func() bool {

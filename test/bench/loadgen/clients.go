@@ -299,7 +299,7 @@ func (c *Clients) comeBack(ctx context.Context, r *reader) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("reader %d does not come back: %w", r.index, errors.Join(ctx.Err(), err))
+			return fmt.Errorf("reader %d does not reconnect: %w", r.index, errors.Join(ctx.Err(), err))
 		case <-time.After(retryTime):
 		}
 	}

@@ -49,7 +49,7 @@ func TestFormatFindsEveryChangedByte(t *testing.T) {
 		n, when, ok := f.Check(changed)
 		digit := action[i] >= '0' && action[i] <= '9' && changed[i] >= '0' && changed[i] <= '9' && i < 512-f.text
 		if ok && !digit { // digits may differ, because they are numbers
-			t.Errorf("byte %d, %q, is changed, and Check = %d, %d, %v; want false", i, action[i], n, when, ok)
+			t.Errorf("with byte %d, %q, changed, Check = %d, %d, %v; want false", i, action[i], n, when, ok)
 		}
 	}
 	if _, _, ok := f.Check(action[:511]); ok {
