@@ -38,7 +38,7 @@ func (cl *client) rememberWindow(channel string, w *window) {
 type offer struct {
 	version version
 
-	// False if the client does not declare the capability.
+	// True if the client declares the capability of this name.
 	canvas  bool
 	mcpApps bool
 }

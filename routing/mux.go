@@ -233,7 +233,7 @@ func (m *mux) drop(s *stream, release func(*body)) {
 	}
 }
 
-// pop removes the first item of a stream, because it is sent.
+// pop removes a stream's first item from its queue and returns it, so that it can be sent.
 func (m *mux) pop(s *stream) item {
 	m.delay.popped(s)
 	return s.next()

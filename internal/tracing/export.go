@@ -107,8 +107,8 @@ func newExporter(getenv func(string) string) (*exporter, error) {
 	return e, nil
 }
 
-// exportTLS reads the variables with the collector's certificate authority and the client
-// certificate.
+// exportTLS returns the TLS settings for the collector. It reads the environment variables that
+// name the files with the collector's certificate authority and the client certificate.
 func exportTLS(of func(string) (value, from string)) (*tls.Config, error) {
 	cfg := &tls.Config{}
 	if file, from := of("CERTIFICATE"); file != "" {

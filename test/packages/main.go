@@ -76,7 +76,7 @@ func run(dist, work, suite, some string) (err error) {
 	return nil
 }
 
-// wait limits the wait until something has started.
+// wait is the time within which a started program or service must work.
 const wait = 30 * time.Second
 
 // only returns the file that fits a pattern. It fails unless there is exactly one.

@@ -183,7 +183,7 @@ func (p *divided) endpoint(ctx context.Context, at *gateway.Relay) (string, erro
 	return info.Endpoint, err
 }
 
-// awaitEndpoint waits until the relay at reports that the host is at the relay host.
+// awaitEndpoint waits until the relay "at" answers that the host's endpoint is at the relay "host".
 func (p *divided) awaitEndpoint(ctx context.Context, at, host *gateway.Relay) (err error) {
 	want := p.named(slices.Index(p.relays, host))
 	var got string
