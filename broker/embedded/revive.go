@@ -40,13 +40,16 @@ func (s *Server) ReviveStore() error {
 	if err := s.nats.ShutdownJetStream(); err != nil {
 		return fail(err)
 	}
-	err := s.nats.EnableJetStream(&server.JetStreamConfig{
-		StoreDir: s.store, SyncInterval: syncInterval, MaxMemory: maxStoreMemory, MaxStore: maxStoreDisk, Strict: true, CompressOK: true,
-	})
-	if err != nil {
+	if err := s.enableStore(); err != nil {
 		return fail(err)
 	}
 	return nil
+}
+
+func (s *Server) enableStore() error {
+	return s.nats.EnableJetStream(&server.JetStreamConfig{
+		StoreDir: s.store, SyncInterval: syncInterval, MaxMemory: maxStoreMemory, MaxStore: maxStoreDisk, Strict: true, CompressOK: true,
+	})
 }
 
 // tryRoom reports whether reviveRoom bytes can be written into a directory.

@@ -94,7 +94,7 @@ func TestCutOffNeedsPossibleMajority(t *testing.T) {
 		routes = append(routes, silent[i].Addr().String())
 	}
 	start := func(routes ...string) *Server {
-		s, err := Start(Config{Keys: keys, Store: t.TempDir(), Cluster: Cluster{Listen: "127.0.0.1:0", Routes: routes}})
+		s, err := Start(Config{Keys: keys, Cluster: Cluster{Listen: "127.0.0.1:0", Routes: routes}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestAddressesAreKnownBeforeACut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Start(Config{Keys: keys, Store: t.TempDir(), Cluster: Cluster{Listen: "127.0.0.1:0", Routes: []string{other.Addr().String()}}})
+	s, err := Start(Config{Keys: keys, Cluster: Cluster{Listen: "127.0.0.1:0", Routes: []string{other.Addr().String()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,4 +233,92 @@ func led(servers []*Server) bool {
 		}
 	}
 	return false
+}
+
+// TestReplacedMajorityElectsNoEmptyLeader loses two servers of three at once, JetStream's leader among
+// them, and starts both again with empty directories. The third must become the leader: the two
+// would begin without any stream.
+func TestReplacedMajorityElectsNoEmptyLeader(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var routes []string
+	for range 3 {
+		address, err := faultproxy.FreeAddress()
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes = append(routes, address)
+	}
+	servers := make([]*Server, len(routes))
+	start := func(i int) {
+		t.Helper()
+		s, err := Start(Config{Keys: keys, Name: fmt.Sprint("relay-", i), Store: t.TempDir(), Cluster: Cluster{Listen: routes[i], Routes: routes}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		servers[i] = s
+	}
+	leader := func(s *Server) string {
+		t.Helper()
+		for until := time.Now().Add(time.Minute); !led([]*Server{s}); time.Sleep(routePoll) {
+			if time.Now().After(until) {
+				t.Fatalf("%s knows no leader; want one", s.Name())
+			}
+		}
+		info, err := s.nats.Jsz(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Meta.Leader
+	}
+	for i := range servers {
+		start(i)
+	}
+	for until := time.Now().Add(time.Minute); !settled(servers); time.Sleep(routePoll) {
+		if time.Now().After(until) {
+			t.Fatal("the servers do not agree about JetStream's log; want it complete and applied everywhere")
+		}
+	}
+	left := 0
+	for i, s := range servers {
+		if leader(s) != s.Name() {
+			left = i
+		}
+	}
+	for i, s := range servers {
+		if i != left {
+			s.store = "" // as in a crash, without a handover
+			s.Close()
+		}
+	}
+	for i := range servers {
+		if i != left {
+			start(i)
+		}
+	}
+	for _, s := range servers {
+		if got := leader(s); s != servers[left] && got != servers[left].Name() {
+			t.Errorf("%s follows %s; want %s, which alone has data", s.Name(), got, servers[left].Name())
+		}
+	}
+}
+
+// settled reports whether all servers are members of JetStream's cluster, and have applied its whole
+// log.
+func settled(servers []*Server) bool {
+	last := map[uint64]bool{}
+	for _, s := range servers {
+		for _, groups := range *s.nats.Raftz(&server.RaftzOptions{GroupFilter: "_meta_"}) {
+			g := groups["_meta_"]
+			if g.Size != len(servers) || g.Leader == "" || g.Committed != g.PIndex || g.Applied != g.PIndex {
+				return false
+			}
+			last[g.PIndex] = true
+		}
+	}
+	return len(last) == 1
 }

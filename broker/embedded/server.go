@@ -1,11 +1,14 @@
 package embedded
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -125,8 +128,7 @@ func Start(cfg Config) (_ *Server, err error) {
 			return nil, fmt.Errorf("NATS server: %w", err)
 		}
 	}
-	ns.Start()
-	if err := awaitReady(ns, log); err != nil {
+	if err := s.begin(opts, log); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
 	}
@@ -140,6 +142,26 @@ func Start(cfg Config) (_ *Server, err error) {
 		s.port.open(s)
 	}
 	return s, nil
+}
+
+// begin starts the server. If its store is empty, it connects to the others before JetStream starts: a
+// first leader then needs the votes from all. Two of three cannot discard the third's data.
+func (s *Server) begin(opts *server.Options, log *serverLog) error {
+	_, err := os.Stat(filepath.Join(s.store, server.JetStreamStoreDir))
+	late := opts.JetStream && len(s.others) > 0 && os.IsNotExist(err)
+	opts.JetStream = opts.JetStream && !late
+	s.nats.Start()
+	if err := awaitReady(s.nats, log); err != nil || !late {
+		return err
+	}
+	absent := len(s.Absent(context.Background()))
+	for until := time.Now().Add(broker.DialTimeout); len(s.Routes())+absent < len(s.others) && time.Now().Before(until); {
+		time.Sleep(routePoll)
+	}
+	if err := s.enableStore(); err != nil {
+		return fmt.Errorf("store %s: %w", s.store, err)
+	}
+	return nil
 }
 
 // awaitReady returns when the server's listeners are open, or with the reason why not.
