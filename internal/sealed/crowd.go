@@ -195,19 +195,9 @@ func (s *Session) openTold(frame []byte) (content Content, body []byte, done boo
 // toldPiece adds a piece to the incomplete message from the crowd. If the message is complete, it
 // returns the first AHP message in it.
 func (s *Session) toldPiece(piece []byte) (content Content, body []byte, done bool, err error) {
-	begins := s.whole == 0
-	if !begins && !s.shared {
-		return 0, nil, false, errMixed
-	}
-	content, body, done, err = s.take(piece)
-	s.shared = s.whole > 0
-	switch {
-	case err != nil:
-		return 0, nil, false, err
-	case begins && Content(piece[0]) != Told && Content(piece[0]) != Heartbeat:
-		return 0, nil, false, errors.New("a crowd's message of a wrong kind")
-	case !done || content == Heartbeat:
-		return content, body, done, nil
+	content, body, done, err = s.takeShared(piece, Told, Heartbeat)
+	if !done || content == Heartbeat {
+		return content, body, done, err
 	}
 	return s.split(body)
 }

@@ -313,21 +313,25 @@ func (s *Session) verified(b *heardBody) error {
 	if b.sealed != nil {
 		return s.keepPart(b.sealed)
 	}
-	begins := s.whole == 0
-	if !begins && !s.shared {
-		return errMixed
-	}
-	content, body, done, err := s.take(b.piece)
-	s.shared = s.whole > 0
-	switch {
-	case err != nil:
-		return err
-	case begins && Content(b.piece[0]) != Message:
-		return errors.New("a shared body without a message")
-	case done:
+	content, body, done, err := s.takeShared(b.piece, Message)
+	if err == nil && done {
 		s.hearing.ready = append(s.hearing.ready, parcel{content, body})
 	}
-	return nil
+	return err
+}
+
+// takeShared takes a piece that did not come in a record. Its parcel must be of one of the kinds.
+func (s *Session) takeShared(piece []byte, kinds ...Content) (content Content, body []byte, done bool, err error) {
+	begins := s.whole == 0
+	if !begins && !s.shared {
+		return 0, nil, false, errMixed
+	}
+	content, body, done, err = s.take(piece)
+	s.shared = s.whole > 0
+	if err == nil && begins && !slices.Contains(kinds, Content(piece[0])) {
+		err = errors.New("a shared message of a wrong kind")
+	}
+	return content, body, done && err == nil, err
 }
 
 // Next returns a further complete parcel, or false.
