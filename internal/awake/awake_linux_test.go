@@ -19,7 +19,7 @@ type logind struct{ locks chan *lock }
 
 type lock struct {
 	what, who, mode string
-	copy            int           // logind's own copy, which next closes
+	copy            int           // logind's own copy, which handedOver closes
 	released        chan struct{} // closed when no copy is open
 }
 
@@ -43,23 +43,16 @@ func (l *logind) Inhibit(what, who, _, mode string) (dbus.UnixFD, *dbus.Error) {
 	return dbus.UnixFD(fd), nil
 }
 
-// next waits for the next inhibitor, closes logind's own copy, and returns the inhibitor.
-func (l *logind) next(t *testing.T) *lock {
+// next waits for the next inhibitor.
+func (l *logind) next() *lock { return <-l.locks }
+
+// handedOver closes logind's own copy. The caller has proof that logind's answer has arrived:
+// godbus could not send the answer with a closed descriptor.
+func (k *lock) handedOver(t *testing.T) {
 	t.Helper()
-	k := <-l.locks
-	// When the ping is answered, the bus has passed on the descriptor.
-	conn, err := dbus.ConnectSystemBus()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.Object("org.freedesktop.login1", "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
-		t.Fatal(err)
-	}
 	if err := syscall.Close(k.copy); err != nil {
 		t.Fatal(err)
 	}
-	return k
 }
 
 func (k *lock) isReleased() bool {
@@ -128,7 +121,8 @@ func TestMachineStaysAwakeByLogind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock := l.next(t)
+	lock := l.next()
+	lock.handedOver(t)
 	if lock.what != "idle" || lock.who != "host-agent" || lock.mode != "block" {
 		t.Errorf("Inhibit(%q, %q, %q); want idle, host-agent, block", lock.what, lock.who, lock.mode)
 	}
@@ -148,7 +142,7 @@ func TestSleepIsAnnounced(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { ended <- Watch(ctx, func(asleep bool) { calls <- asleep; <-proceed }) }()
 	for range 2 {
-		lock := l.next(t)
+		lock := l.next()
 		if lock.what != "sleep" || lock.mode != "delay" {
 			t.Errorf("Inhibit(%q, %q); want sleep, delay", lock.what, lock.mode)
 		}
@@ -160,6 +154,7 @@ func TestSleepIsAnnounced(t *testing.T) {
 				t.Fatalf("sleeping(%v); want %v", got, asleep)
 			}
 			if asleep {
+				lock.handedOver(t)
 				if lock.isReleased() {
 					t.Error("the sleep lock is released before the announcement; want it held")
 				}
@@ -170,11 +165,12 @@ func TestSleepIsAnnounced(t *testing.T) {
 			}
 		}
 	}
-	l.next(t)
+	last := l.next()
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+	last.handedOver(t)
 }
 
 // A slowLogind reports each call of Inhibit, and answers when hold is closed.
