@@ -22,6 +22,7 @@ export class Store {
   listRevision = 0; // counts changes to sessions
   unknown = new Map<string, Unknown>();
   unknownCount = 0;
+  confirmed = -1; // clientSeq of the latest own action that the host has applied or refused
   refusal = ''; // why the latest request, other than a prompt, was refused
   messages: { channel: string; payload: unknown }[] = []; // from canvas providers, until a canvas takes them
   pending: Pending[] = [];
@@ -253,6 +254,7 @@ export class Store {
   }
 
   #confirm(clientSeq: number, rejectionReason: unknown): void {
+    this.confirmed = clientSeq;
     const p = this.pending.find((other) => other.clientSeq === clientSeq);
     const quiet = this.quiet.delete(clientSeq);
     if (rejectionReason === undefined || quiet) {

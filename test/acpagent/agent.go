@@ -63,6 +63,7 @@ const (
 type Options struct {
 	Store string // the agent stores its sessions in this directory
 	With  string // capabilities: load, list, resume, fork, steer, auth, options, switch; faults: gemini;
+	// stays: the agent refuses each change of its model;
 	// bypass: sessions begin in the mode bypassPermissions;
 	// later: each message has members unknown to its client
 }
@@ -260,6 +261,9 @@ func (a *agent) answer(method string, params json.RawMessage) (any, error) {
 		s.setMode(p.ModeID)
 		return struct{}{}, nil
 	case "session/set_config_option":
+		if a.can("stays") {
+			return nil, &acp.Error{Code: acp.CodeInternal, Message: "the model stays"}
+		}
 		s.mu.Lock()
 		_ = json.Unmarshal(p.Value, &s.saved.Model)
 		s.mu.Unlock()

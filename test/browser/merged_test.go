@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"ahprelay/test/acpagent"
 	"ahprelay/test/agents"
@@ -56,8 +57,9 @@ func firstLink(t *testing.T, flags ...string) (*page, *site) {
 
 // firstLinkToMerge follows a new user's steps on a phone from a new relay's link to a
 // commit. It pairs a host-agent with an agent and begins a session. The agent changes a
-// file: the user allows the change, reads it and commits it.
-func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environment []string) {
+// file: the user allows the change, reads it and commits it. fails runs before the
+// commit, and may be nil.
+func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environment []string, fails func(*page)) {
 	p, _ := firstLink(t, slices.Concat([]string{"--agent", name, "--folder", folder, "--state-dir", t.TempDir(), "--", "/usr/bin/env"}, environment, command)...)
 	p.wants("#sessions-note", "There are no sessions yet.")
 	p.accessible("a new host without sessions")
@@ -76,6 +78,9 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 	p.wants("#beside .branch", "main")
 	p.accessible("changes before the commit")
 	p.shot("merged-" + name + "-changes")
+	if fails != nil {
+		fails(p)
+	}
 	p.enter("#commit-message", "Note by the agent")
 	p.press("#beside .changes > .row button", "Commit")
 	p.wants("#beside", "0 files")
@@ -95,8 +100,52 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 // TestFirstLinkToMergedChange runs firstLinkToMerge with the test's agent.
 func TestFirstLinkToMergedChange(t *testing.T) {
 	t.Parallel()
-	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options"})
-	firstLinkToMerge(t, "test", repository(t), "Yes, once", command, environment)
+	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options stays"})
+	folder := repository(t)
+	firstLinkToMerge(t, "test", folder, "Yes, once", command, environment, func(p *page) {
+		p.discardFails(filepath.Join(folder, "note.txt"))
+		p.modelStays()
+	})
+}
+
+// discardFails discards an agent's file that a person has changed in the meantime. The
+// page shows the host's reason, once.
+func (p *page) discardFails(file string) {
+	p.t.Helper()
+	written, err := os.ReadFile(file)
+	must(p.t, err)
+	must(p.t, os.WriteFile(file, []byte("by hand"), 0o600))
+	p.press("#beside .edit button", "Discard")
+	p.wants("dialog[open]", "This gives the file the content that it had before.")
+	p.click("#confirm-yes")
+	p.wants("#beside .error", "note.txt has changed since. Nothing was discarded.")
+	if got := strings.Count(p.text("#beside"), "Nothing was discarded."); got != 1 {
+		p.t.Errorf("the reason is shown %d times; want once", got)
+	}
+	if got, err := os.ReadFile(file); string(got) != "by hand" {
+		p.t.Errorf("after a failed Discard, the file contains %q, %v; want the text by hand", got, err)
+	}
+	p.accessible("a failed Discard")
+	p.shot("discard-failed")
+	must(p.t, os.WriteFile(file, written, 0o600))
+}
+
+// modelStays chooses a model that the agent refuses. The page shows the former model, and
+// that the choice was taken back.
+func (p *page) modelStays() {
+	p.t.Helper()
+	p.click("#beside-hide")
+	p.press(".chat-head details button", "Model and settings")
+	p.holds("the present model", "document.querySelector('#new-model')?.dataset.value === 'small'")
+	p.click("#new-model")
+	p.click("#new-model-list [data-value=large]")
+	p.wants("#settings .error", "Model is Small again, because Large was not accepted.")
+	p.holds("the former model", "document.querySelector('#new-model').dataset.value === 'small'")
+	p.accessible("a refused model")
+	p.shot("model-refused")
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.click("[aria-label=Work] .chip")
+	p.wants("#beside .diff .added", "written-by-the-agent")
 }
 
 // TestNewSessionIsOfTheFormAsItStands changes the folder in the form for a new session,
@@ -143,7 +192,7 @@ func TestFirstLinkToMergedChangeWithRealAgents(t *testing.T) {
 			if git(t, folder, "status", "--porcelain") != "" { // the agent's settings are in the folder
 				git(t, folder, "commit", "-q", "--amend", "-m", "First")
 			}
-			firstLinkToMerge(t, name, folder, allowLabels[name], real.Command, real.Environment)
+			firstLinkToMerge(t, name, folder, allowLabels[name], real.Command, real.Environment, nil)
 		})
 	}
 }

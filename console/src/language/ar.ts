@@ -394,6 +394,7 @@ export default {
   'Begin': 'بدء',
   'asks for nothing': 'لا يطلب إذنًا',
   'Host’s default': 'افتراضي المضيف',
+  '{0} is {1} again, because {2} was not accepted.': 'عاد {0} إلى {1} لأن {2} لم يُقبل.',
   'The agent asks for no permission': 'الوكيل لا يطلب أي إذن',
   'In this mode the agent asks for no permission.': 'في هذا الوضع لا يطلب الوكيل أي إذن.',
   'Folder': 'المجلد',

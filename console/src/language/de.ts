@@ -394,6 +394,7 @@ export default {
   'Begin': 'Beginnen',
   'asks for nothing': 'fragt nach nichts',
   'Host’s default': 'Vorgabe des Hosts',
+  '{0} is {1} again, because {2} was not accepted.': '{0} ist wieder {1}, weil {2} nicht angenommen wurde.',
   'The agent asks for no permission': 'Der Agent bittet um keine Erlaubnis',
   'In this mode the agent asks for no permission.': 'In dieser Betriebsart bittet der Agent um keine Erlaubnis.',
   'Folder': 'Ordner',

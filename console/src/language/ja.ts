@@ -394,6 +394,7 @@ export default {
   'Begin': '開始',
   'asks for nothing': '確認なし',
   'Host’s default': 'ホストの既定',
+  '{0} is {1} again, because {2} was not accepted.': '{2} は受け入れられなかったため、{0} は {1} に戻りました。',
   'The agent asks for no permission': 'エージェントは許可を求めません',
   'In this mode the agent asks for no permission.': 'このモードでは、エージェントは許可を求めません。',
   'Folder': 'フォルダー',

@@ -209,6 +209,16 @@ function Folder({ link, value, set }: { link: Link; value: string; set: (v: stri
   );
 }
 
+/** A choice of the user in a running session's settings. */
+interface Tried { name: string; from: unknown; to: unknown; clientSeq: number }
+
+/** Explains that a choice was taken back: an agent that refuses one sets the former value again. */
+function tookBack({ name, from, to }: Tried, p: Option | undefined, now: unknown) {
+  if (now === to || now !== from) return null;
+  const label = (v: unknown) => (typeof v === 'boolean' ? (v ? t`on` : t`off`) : text(array(p?.enumLabels)[array(p?.enum).indexOf(v as never)]) || String(v));
+  return <p class="error" role="status">{t`${text(p?.title) || name} is ${label(from)} again, because ${label(to)} was not accepted.`}</p>;
+}
+
 /** The settings of a running session: the model of the next message, and the host's mutable options. */
 export function Settings() {
   const { link, host, session } = view;
@@ -218,13 +228,19 @@ export function Settings() {
   const { schema, values } = state?.config ?? {};
   const mutable = Object.entries<Option>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
   const model = conversation.models.get(placeOf(host, session))?.id ?? '';
+  const [tried, setTried] = useState<Tried | null>(null);
+  const choose = (name: string, from: unknown, to: unknown) => {
+    const clientSeq = conversation.perform(session, { type: 'session/configChanged', config: { [name]: to } });
+    setTried(clientSeq === undefined ? null : { name, from, to, clientSeq });
+  };
   return (
     <Dialog title={t`Model and settings`} id="settings" onClose={() => nav.open(null)}>
       <div class="fields">
         {models.length > 0 && !choosesModel(mutable) && (
           <Select id="settings-model" label={t`Model for the next message`} value={model} options={[['', t`As it is`], ...models.map((m): [string, string] => [m.id, text(m.name)])]} onChange={(v) => conversation.chooseModel(v)} />
         )}
-        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => conversation.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
+        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => choose(name, values?.[name] ?? p.default, v)} />)}
+        {link && !link.store.refusal && tried && tried.clientSeq <= link.store.confirmed && tookBack(tried, schema?.properties?.[tried.name], values?.[tried.name])}
         {models.length === 0 && mutable.length === 0 && <p class="empty">{t`The host offers no choice here.`}</p>}
         {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
       </div>

@@ -53,6 +53,7 @@ function takesMessage(op: Operation): boolean {
 
 function Changes({ channel, state }: { channel: string; state: ChangesetState }) {
   const [said, setSaid] = useState('');
+  const [wrong, setWrong] = useState(false); // said is an error
   const [message, setMessage] = useState('');
   const [next, setNext] = useState(''); // address of a page that the host's operation has created
   const files = array(state.files).filter((f): f is Changed => isObject(f?.edit));
@@ -63,6 +64,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
   const reviewable = may && catalogue?.capabilities?.review !== undefined;
   const invoke = async (op: Operation, file?: Changed) => {
     setSaid('');
+    setWrong(false);
     setNext('');
     try {
       const written = takesMessage(op) && message.trim() ? { _meta: { [messageMeta]: message.trim() } } : {};
@@ -72,6 +74,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
       if (takesMessage(op)) setMessage('');
     } catch (err) {
       setSaid((err as Error).message);
+      setWrong(true);
     }
   };
   /**
@@ -100,7 +103,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
         <p class="dim" role="status">{state.status === 'computing' ? t`Being computed…` : state.status === 'error' ? text(state.error?.message) || t`This could not be computed.` : `${plural(files.length, '{0} file', '{0} files')}${reviewable && files.length ? `, ${plural(seen, '{0} looked at', '{0} looked at')}` : ''}`}</p>
         <div class="row">{buttons('changeset')}</div>
       </div>
-      {said && failed.every((o) => text(o.error!.message) !== said) && <p class="dim" role="status">{said}</p>}
+      {said && failed.every((o) => text(o.error!.message) !== said) && <p class={wrong ? 'error' : 'dim'} role="status">{said}</p>}
       {next && <p><a class="button" href={next} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(next).host}`}</a></p>}
       {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error!.message)}</p>)}
       {failed.length > 0 && may && <div class="row start"><SignInAgain /></div>}

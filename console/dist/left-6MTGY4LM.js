@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-HCCSTE4J.js";import"./chunk-AMQY4GCA.js";import"./chunk-5BB7JLRN.js";import"./chunk-22TXLUVC.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-KNCAAH4W.js";import"./chunk-VSJM2WDF.js";import"./chunk-2HTZ5T6L.js";import"./chunk-26WMZINT.js";import"./chunk-HCCSTE4J.js";import"./chunk-AMQY4GCA.js";import"./chunk-5BB7JLRN.js";import"./chunk-DSSTMNRX.js";import"./chunk-22TXLUVC.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

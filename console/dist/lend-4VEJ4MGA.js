@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-SRSEJWQT.js";import"./chunk-2HTZ5T6L.js";import"./chunk-26WMZINT.js";import"./chunk-DSSTMNRX.js";import"./chunk-22TXLUVC.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{c as a,d as b,e as c,f as d,g as e,h as f,i as g,j as h}from"./chunk-ZZ3KHPXE.js";import"./chunk-35QJBFOZ.js";import"./chunk-YYUAYDJH.js";import"./chunk-DSSTMNRX.js";import"./chunk-22TXLUVC.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{h as forget,d as permit,a as possible,b as registration,f as renewed,c as subscriptionAt,g as turnOff,e as turnOn};

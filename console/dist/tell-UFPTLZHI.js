@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-2LRU4CZZ.js";import"./chunk-AMQY4GCA.js";import"./chunk-5BB7JLRN.js";import"./chunk-ZZ3KHPXE.js";import"./chunk-35QJBFOZ.js";import"./chunk-YYUAYDJH.js";import"./chunk-DSSTMNRX.js";import"./chunk-22TXLUVC.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
