@@ -144,8 +144,8 @@ func Start(cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// begin starts the server. If its store is empty, it connects to the others before JetStream starts: a
-// first leader then needs the votes from all. Two of three cannot discard the third's data.
+// begin starts the server. If its store is empty, it connects to all running servers before JetStream
+// starts: to lead first, it then needs their votes. So it cannot discard the data of one of them.
 func (s *Server) begin(opts *server.Options, log *serverLog) error {
 	_, err := os.Stat(filepath.Join(s.store, server.JetStreamStoreDir))
 	late := opts.JetStream && len(s.others) > 0 && os.IsNotExist(err)
@@ -154,8 +154,8 @@ func (s *Server) begin(opts *server.Options, log *serverLog) error {
 	if err := awaitReady(s.nats, log); err != nil || !late {
 		return err
 	}
-	absent := len(s.Absent(context.Background()))
-	for until := time.Now().Add(broker.DialTimeout); len(s.Routes())+absent < len(s.others) && time.Now().Before(until); {
+	most := len(s.others) - len(s.Absent(context.Background()))
+	for until := time.Now().Add(broker.DialTimeout); len(s.nats.ActivePeers())-1 < most && time.Now().Before(until); {
 		time.Sleep(routePoll)
 	}
 	if err := s.enableStore(); err != nil {

@@ -68,9 +68,9 @@ func TestForeignLineKeepsNoLease(t *testing.T) {
 	})
 }
 
-// TestLineProvesHolderToRival requests a host whose holder renews nothing, but whose connection
-// delivers bytes. Each answer to the rival must have a higher revision if bytes have come since, so
-// that the rival sees that the holder is alive.
+// TestLineProvesHolderToRival lets a rival request a host. The holder renews no lease, but its
+// connection delivers bytes. After further bytes, the answer to the rival must have a higher revision:
+// it proves to the rival that the holder is alive.
 func TestLineProvesHolderToRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)

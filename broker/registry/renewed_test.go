@@ -52,7 +52,7 @@ func (r *Registry) usersOf(e auth.Enrolment) natsUsers {
 	return nil
 }
 
-// TestRevocationWaitsForHomeStore revokes a token whose host belongs to another region. The revoker
+// TestRevocationWaitsForHomeStore revokes a token for a host in another region. The revoker
 // must wait until that region's store is read up to its newest entry.
 func TestRevocationWaitsForHomeStore(t *testing.T) {
 	t.Parallel()
