@@ -36,8 +36,8 @@ func (r *reports) take() (list []routing.Report) {
 }
 
 // TestReportsCarryTheLatestState makes a host-agent report a connection's state 1000 times within a
-// second. The relay must receive about six reports, whose counts add up and whose last has the
-// newest state. It must receive a report after the connection's end too. A state that is too large
+// second. The relay must receive about six reports. Their counts must add up, and the last
+// must have the newest state. It must receive a report after the connection's end too. A state that is too large
 // must be omitted.
 func TestReportsCarryTheLatestState(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

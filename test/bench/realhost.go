@@ -236,8 +236,8 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 	return t, err
 }
 
-// realAudience measures what viewers of a view-only link cost a real host, and what the
-// same number of directly connected viewers cost.
+// realAudience measures the cost of a view-only link's viewers for a real host, beside the
+// cost of as many directly connected viewers.
 func (b *testbed) realAudience() ([]Figure, error) {
 	h, err := b.startReal()
 	if err != nil {

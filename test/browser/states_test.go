@@ -405,8 +405,8 @@ func (p *page) queues() {
 	}
 }
 
-// chooses uses the page's own lists by keyboard: one that completes a field, and one
-// that replaces a native select. Escape closes a list, and leaves its dialog open.
+// chooses uses two of the page's own lists by keyboard: the list that completes a field,
+// and the list in place of a native select. Escape closes a list, and leaves its dialog open.
 func (p *page) chooses() {
 	p.t.Helper()
 	at := func(id string) string {

@@ -134,7 +134,7 @@ type divided struct {
 }
 
 // divide starts the cluster's relays with proxies between them, and a host. minority
-// tells what an isolated relay does.
+// is the behaviour of an isolated relay.
 func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *divided, err error) {
 	p = &divided{keys: c.Keys, record: filepath.Join(c.dir, "record")}
 	if p.token, err = c.Keys.Tokens().IssueClient(auth.Client{

@@ -52,8 +52,7 @@ function takesMessage(op: Operation): boolean {
 }
 
 function Changes({ channel, state }: { channel: string; state: ChangesetState }) {
-  const [said, setSaid] = useState('');
-  const [wrong, setWrong] = useState(false); // said is an error
+  const [said, say] = useState({ text: '', wrong: false });
   const [message, setMessage] = useState('');
   const [next, setNext] = useState(''); // address of a page that the host's operation has created
   const files = array(state.files).filter((f): f is Changed => isObject(f?.edit));
@@ -63,18 +62,16 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
   const { branchName, baseBranchName } = isObject(session?._meta?.git) ? session._meta.git : {} as NonNullable<NonNullable<SessionState['_meta']>['git']>;
   const reviewable = may && catalogue?.capabilities?.review !== undefined;
   const invoke = async (op: Operation, file?: Changed) => {
-    setSaid('');
-    setWrong(false);
+    say({ text: '', wrong: false });
     setNext('');
     try {
       const written = takesMessage(op) && message.trim() ? { _meta: { [messageMeta]: message.trim() } } : {};
       const done = await requests.request('invokeChangesetOperation', { channel, operationId: op.id, ...written, ...(file ? { target: { kind: 'resource', resource: uriOfEdit(file.edit), side: file.edit.after ? 'after' : 'before' } } : {}) });
-      setSaid(text(done?.message));
+      say({ text: text(done?.message), wrong: false });
       setNext(safeUrl(done?.followUp?.content?.uri) ?? '');
       if (takesMessage(op)) setMessage('');
     } catch (err) {
-      setSaid((err as Error).message);
-      setWrong(true);
+      say({ text: (err as Error).message, wrong: true });
     }
   };
   /**
@@ -103,7 +100,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
         <p class="dim" role="status">{state.status === 'computing' ? t`Being computed…` : state.status === 'error' ? text(state.error?.message) || t`This could not be computed.` : `${plural(files.length, '{0} file', '{0} files')}${reviewable && files.length ? `, ${plural(seen, '{0} looked at', '{0} looked at')}` : ''}`}</p>
         <div class="row">{buttons('changeset')}</div>
       </div>
-      {said && failed.every((o) => text(o.error!.message) !== said) && <p class={wrong ? 'error' : 'dim'} role="status">{said}</p>}
+      {said.text && failed.every((o) => text(o.error!.message) !== said.text) && <p class={said.wrong ? 'error' : 'dim'} role="status">{said.text}</p>}
       {next && <p><a class="button" href={next} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(next).host}`}</a></p>}
       {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error!.message)}</p>)}
       {failed.length > 0 && may && <div class="row start"><SignInAgain /></div>}
@@ -117,7 +114,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
           </li>
         ))}
       </ul>
-      {files.length === 0 && !said && state.status !== 'computing' && <p class="empty">{t`Nothing has changed.`}</p>}
+      {files.length === 0 && !said.text && state.status !== 'computing' && <p class="empty">{t`Nothing has changed.`}</p>}
     </div>
   );
 }

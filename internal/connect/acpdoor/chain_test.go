@@ -123,8 +123,8 @@ func history(chat client.Chat) []string {
 	return list
 }
 
-// TestHistoriesAgree runs turns through a chain: a host whose agent is a door to a second host,
-// whose agent is a program. Both hosts must have the same history of all turns.
+// TestHistoriesAgree runs turns through a chain: the first host's agent is a door to the second
+// host, and the second host's agent is a program. Both hosts must have the same history of all turns.
 func TestHistoriesAgree(t *testing.T) {
 	folder := t.TempDir()
 	command, environment := acpagent.Command(acpagent.Options{})
