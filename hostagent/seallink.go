@@ -54,6 +54,15 @@ func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
 	return vaultDevice{Name: "link", Level: level, Channels: []string{o.Session}, Since: now, Seen: now, End: now.Add(life), People: people}, auth.CheckPatterns("session", []string{o.Session})
 }
 
+// newLinkDevice returns a device for a link. Its fingerprint, which is the link's ID, does not begin
+// with a hyphen: host-agent unshare would take that for flags.
+func newLinkDevice() (d *sealed.Device, err error) {
+	for d, err = sealed.NewDevice(); err == nil && strings.HasPrefix(d.Identity().Fingerprint().String(), "-"); {
+		d, err = sealed.NewDevice()
+	}
+	return d, err
+}
+
 // makeLink makes a link durably, if the host has the session.
 func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, error) {
 	now := time.Now()
@@ -64,7 +73,7 @@ func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, er
 	if err := remembering.Shows(ctx, s.agent.last.dial, order.Session); err != nil {
 		return SealedLink{}, fmt.Errorf("%s: the host does not show this session: %w", order.Session, err)
 	}
-	device, err := sealed.NewDevice()
+	device, err := newLinkDevice()
 	if err != nil {
 		return SealedLink{}, err
 	}

@@ -35,3 +35,18 @@ func TestExpiredLinksLeaveRoom(t *testing.T) {
 		t.Error("a new link after all links expired must be kept: ", err)
 	}
 }
+
+// TestLinkIDsAreNoFlags makes 300 keys for links. No ID may begin with a hyphen, as 1 of 64
+// fingerprints does.
+func TestLinkIDsAreNoFlags(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		d, err := newLinkDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := d.Identity().Fingerprint().String(); id[0] == '-' {
+			t.Fatalf("the link's ID is %s; want one without a hyphen at its start", id)
+		}
+	}
+}

@@ -71,13 +71,18 @@ func (c *devicesCmd) Run(ctx context.Context, s *streams) error {
 	}
 	fmt.Fprintf(s.err, "Host %s: %s\n", list.Host, list.Words)
 	for _, w := range list.Waiting {
-		fmt.Fprintf(s.err, "%s waits: %s (%s, %s). Compare these words with the device, then run host-agent devices --confirm %s\n", named(w.Name), w.Words, w.Subject, w.Level.Level(), w.Fingerprint)
+		fmt.Fprintln(s.err, waits(w))
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	for _, d := range list.Devices {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Fingerprint, d.Words, d.Subject, d.Level.Level(), d.Seen.Local().Format(time.DateTime), printable(d.Name))
 	}
 	return table.Flush()
+}
+
+// waits describes a device that waits for confirmation. Its fingerprint may begin with a hyphen.
+func waits(w hostagent.PairingRequest) string {
+	return fmt.Sprintf("%s waits: %s (%s, %s). Compare these words with the device, then run host-agent devices --confirm=%s", named(w.Name), w.Words, w.Subject, w.Level.Level(), w.Fingerprint)
 }
 
 // named returns a device's name for people.

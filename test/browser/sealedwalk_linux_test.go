@@ -152,11 +152,11 @@ func (w *sealedWalk) admitted(words func() string) {
 	w.t.Helper()
 	w.owner.until("a device that waits with the words on its screen", patience, func() bool {
 		list := w.agentSays("devices")
-		waits := regexp.MustCompile(`waits: ([a-z ]+) \(.* host-agent devices --confirm (\S+)`).FindStringSubmatch(list)
+		waits := regexp.MustCompile(`waits: ([a-z ]+) \(.* host-agent devices (--confirm=\S+)`).FindStringSubmatch(list)
 		if waits == nil || !strings.Contains(words(), waits[1]) {
 			return false
 		}
-		w.agentSays("devices", "--confirm", waits[2])
+		w.agentSays("devices", waits[2])
 		return true
 	})
 }

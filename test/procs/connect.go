@@ -101,7 +101,7 @@ func (s *Site) pair(ctx context.Context) error {
 		if len(list.Waiting) != 1 {
 			return fmt.Errorf("%d devices wait for a confirmation; want ahp-connect", len(list.Waiting))
 		}
-		return s.devices(ctx, nil, "--confirm", list.Waiting[0].Fingerprint)
+		return s.devices(ctx, nil, "--confirm="+list.Waiting[0].Fingerprint)
 	})
 	if err != nil {
 		cancel()
