@@ -49,16 +49,19 @@ func TestGarbageIsSkipped(t *testing.T) {
 	good.works()
 }
 
+// TestLongLines lets an agent send a line within the limit, and a line above it. Only
+// the line above the limit is left out.
 func TestLongLines(t *testing.T) {
-	const limit = 11 << 20
+	const limit = 1 << 20
+	const within = limit - 1<<10 // leaves space for the rest of the line
 	bad, good := hostile(t, func(c *Config) { c.MaxLine = limit })
-	for _, n := range []int{10 << 20, limit} { // the second line is longer than the limit
+	for n, want := range map[int]string{within: strings.Repeat("x", within) + " end", limit: " end"} {
 		bad.prompt(fmt.Sprint("long ", n))
 		if end := bad.end(); end != "turnComplete" {
-			t.Errorf("the turn with a line of %d bytes ends with %s; want turnComplete", n, end)
+			t.Errorf("the turn with a text of %d bytes in a line ends with %s; want turnComplete", n, end)
 		}
-		if got := bad.last(); !strings.HasSuffix(got, " end") {
-			t.Errorf("behind a line of %d bytes, the turn's text is %.100s; want it to end with end", n, got)
+		if got := bad.last(); got != "markdown: "+want {
+			t.Errorf("the turn with a text of %d bytes in a line has %d bytes; want %d", n, len(got), len("markdown: "+want))
 		}
 	}
 	bad.works()
