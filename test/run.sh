@@ -13,7 +13,32 @@ export GORACE="${GORACE:-atexit_sleep_ms=0}"
 # debug information, and with less garbage collected, compiling takes 30 % less of the
 # processors. The tests themselves collect garbage as usual.
 export GOFLAGS="${GOFLAGS:+$GOFLAGS }-gcflags=all=-dwarf=false"
-tests() { GOGC=400 "$go" test -vet=off -timeout 20m -exec "env -u GOGC" "$@"; }
+alarm=${ALARM:-20} # minutes after which a test program ends itself
+tests() { GOGC=400 "$go" test -vet=off -timeout "${alarm}m" -exec "env -u GOGC" "$@"; }
+
+# stuck prints the state of each thread of a test program that its alarm has not ended.
+# go test kills such a program soon afterwards, and its stacks may be lost. Three rounds
+# show whether a thread runs, waits for a processor, or waits in the kernel.
+stuck() {
+	[ -d /proc/self/task ] || return 0 # another system than Linux
+	until [ -e "$log/plain.status" ] && [ -e "$log/race.status" ]; do
+		sleep 5
+		ps -eo pid=,etimes=,args= | while read -r pid seconds program arguments; do
+			case $program in */go-build*.test) ;; *) continue ;; esac
+			[ "$seconds" -gt $((alarm * 60 + 20)) ] && [ ! -e "$log/stuck.$pid" ] || continue
+			: >"$log/stuck.$pid"
+			for round in 1 2 3; do
+				echo "== stuck for $seconds s, round $round: $pid $program $arguments"
+				for thread in "/proc/$pid/task"/*; do
+					# shellcheck disable=SC2046 # in one line
+					echo "thread ${thread##*/}:" $(grep -hE '^(State|Sig(Pnd|Blk)|voluntary|nonvol)' "$thread/status") "run, wait, slices:" $(cat "$thread/schedstat")
+					cat "$thread/stack" 2>/dev/null # only root may
+				done
+				sleep 2
+			done
+		done
+	done
+}
 
 # job NAME COMMAND... runs a command in the background, and keeps its output and status.
 job() {
@@ -36,6 +61,7 @@ raced=$(printf '%s\n' "$all" | grep -vxF "$plain")
 # work. With seven at a time, tests of clusters missed their deadlines.
 # shellcheck disable=SC2086
 {
+	job stuck stuck
 	job plain tests -p 1 $plain
 	job race tests -p $(($(getconf _NPROCESSORS_ONLN) + 1)) -race -tags lockorder $raced
 	job lint nice "${MAKE:-make}" --no-print-directory lint
