@@ -205,9 +205,9 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	}
 	k.prompt("mode bypassPermissions") // makes the agent change its mode by itself
 	k.end()
-	for got := ""; got != "map[mode:ask]"; {
-		got = fmt.Sprint(c.state(k.session)["config"].(map[string]any)["values"])
-	}
+	c.awaits("return to the mode ask", func() bool {
+		return fmt.Sprint(c.state(k.session)["config"].(map[string]any)["values"]) == "map[mode:ask]"
+	})
 	k.prompt("/yolo")
 	if end := k.end(); end != "error" || !strings.Contains(k.last(), "--no-bypass") {
 		t.Errorf("a forbidden command ends the turn with %s: %s; want an error that names --no-bypass", end, k.last())

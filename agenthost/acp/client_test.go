@@ -190,6 +190,16 @@ func (c *client) state(channel string) map[string]any {
 	return state
 }
 
+// awaits polls until ok returns true.
+func (c *client) awaits(what string, ok func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(waiting); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("no %s within %v", what, waiting)
+		}
+	}
+}
+
 func (c *client) dispatch(channel string, action map[string]any) {
 	c.t.Helper()
 	c.seq++

@@ -129,6 +129,7 @@ func TestAPermissionRequestedTwice(t *testing.T) {
 func TestAnswersAfterACancel(t *testing.T) {
 	bad, good := hostile(t, nil)
 	turn := bad.prompt("late")
+	bad.until("chat/responsePart") // the host does not send a prompt that is cancelled before
 	bad.cancel(turn)
 	if end := bad.end(); end != "turnCancelled" {
 		t.Errorf("the cancelled turn ends with %s; want turnCancelled", end)
@@ -145,11 +146,10 @@ func TestAnswersAfterACancel(t *testing.T) {
 func TestACancelledAgentIsHushed(t *testing.T) {
 	bad, good := hostile(t, nil)
 	turn := bad.prompt("afterwards")
+	bad.until("chat/responsePart") // the host does not send a prompt that is cancelled before
 	bad.cancel(turn)
 	bad.end()
-	for title := ""; title != "said afterwards"; {
-		title, _ = bad.state(bad.session)["title"].(string)
-	}
+	bad.awaits("title that follows the text", func() bool { return bad.state(bad.session)["title"] == "said afterwards" })
 	if state := bad.state(bad.chat); state["activeTurn"] != nil || len(state["turns"].([]any)) != 1 || strings.Contains(fmt.Sprint(state), "too late") {
 		t.Errorf("the chat is %v; want its cancelled turn only", state)
 	}

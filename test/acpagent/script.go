@@ -276,11 +276,13 @@ func (s *session) hostile(ctx context.Context, verb, more string) bool {
 		s.say("asked twice")
 		s.say("answers: %s %s", first(ctx), second(ctx))
 	case "late":
+		s.say("I began.")
 		<-ctx.Done()
 		time.Sleep(100 * time.Millisecond)
 		s.say("too late")
 		s.run(context.Background(), "too-late")
 	case "afterwards":
+		s.say("I began.")
 		<-ctx.Done()
 		go func() {
 			time.Sleep(100 * time.Millisecond) // after the answer to the prompt
