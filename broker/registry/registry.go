@@ -130,6 +130,9 @@ type Registry struct {
 	stop      []func()  // functions that stop the lease server; owned by Start and Close
 	keep      sync.Once // makes Close save the file once
 
+	// Arrivals are the host-agents that this relay has refused and expects again.
+	Arrivals Arrivals
+
 	clock relayClock // owned by run
 
 	revoker     *revoker
@@ -354,7 +357,7 @@ func (r *Registry) Hosts(tenant string) []Host {
 
 func (r *Registry) describeLocked(k *knownHost) Host {
 	var seen time.Time
-	alive := r.aliveLocked(k)
+	alive := r.relays.onlineLocked(k)
 	switch l := k.lease(); {
 	case k.kept != nil:
 		seen = r.keeping.lastHeardLocked(k)

@@ -29,13 +29,14 @@ func patience(lease, beat time.Duration) int { return int(lease/beat) + 2 }
 type session struct {
 	Instance string    `json:"instance"`
 	Version  string    `json:"version,omitempty"`
-	Started  time.Time `json:"started"`          // for display
-	Node     string    `json:"node,omitempty"`   // name of its NATS server in a cluster
-	Port     string    `json:"port,omitempty"`   // cluster port of that server
-	URL      string    `json:"url,omitempty"`    // base URL at which clients reach this relay and no other
-	Keys     []string  `json:"keys,omitempty"`   // names of its key sets
-	Previous []string  `json:"former,omitempty"` // its predecessors that have crashed
-	Bye      bool      `json:"bye,omitempty"`    // it is ending normally
+	Started  time.Time `json:"started"`           // for display
+	Node     string    `json:"node,omitempty"`    // name of its NATS server in a cluster
+	Port     string    `json:"port,omitempty"`    // cluster port of that server
+	URL      string    `json:"url,omitempty"`     // base URL at which clients reach this relay and no other
+	Keys     []string  `json:"keys,omitempty"`    // names of its key sets
+	Previous []string  `json:"former,omitempty"`  // its predecessors that have crashed
+	Bye      bool      `json:"bye,omitempty"`     // it is ending normally
+	Expects  bool      `json:"expects,omitempty"` // host-agents that it has refused are about to return
 }
 
 // A peer is another relay. Its silence is counted in this relay's own completed beats.
@@ -50,6 +51,8 @@ type peer struct {
 	there  int    // like missed, but only beats in which its region was heard
 	heard  time.Time
 	keeps  map[string]bool // hosts whose lease it keeps, according to the store
+
+	expected int // the missed beats in which relays expected host-agents; at most maxExpected
 }
 
 // relaySessions are the sessions of all relays, including this one. Registry.mu guards
@@ -81,19 +84,44 @@ func (rs *relaySessions) getLocked(instance string) *peer {
 	return p
 }
 
+// missedOf returns how many beats of a host's keeper were missed. If the host and that
+// relay belong to other regions, beats in which the relay's region was silent do not
+// count: silence of a whole region proves nothing.
+func (p *peer) missedOf(k *knownHost) int {
+	if k.home != nil && p.home != nil {
+		return p.there
+	}
+	return p.missed
+}
+
 // lostLocked reports whether the relay that keeps a host's lease has been silent for a
-// lease time, so that the lease has expired. If the host and that relay belong to
-// other regions, beats in which the relay's region was silent do not count: silence of
-// a whole region proves nothing.
+// lease time, so that the lease has expired.
 func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 	p := rs.peers[keeper]
-	switch {
-	case p == nil:
-		return false
-	case k.home != nil && p.home != nil:
-		return p.there > rs.patience
+	return p != nil && p.missedOf(k) > rs.patience
+}
+
+// onlineLocked reports whether a host's state is what its lease says. After the keeper's
+// silence it is offline. Beats in which relays expect host-agents do not count: after a
+// restart of all relays, the host-agent may have been told to return later. They count
+// for the lease, so that a restarted host-agent gets its host.
+func (rs *relaySessions) onlineLocked(k *knownHost) bool {
+	l := k.lease()
+	if !l.runs() || k.kept != nil {
+		return l.runs()
 	}
-	return p.missed > rs.patience
+	p := rs.peers[l.Keeper]
+	return p == nil || p.missedOf(k)-p.expected <= rs.patience
+}
+
+// expectsLocked reports whether a running relay expects host-agents that it has refused.
+func (rs *relaySessions) expectsLocked() bool {
+	for _, p := range rs.peers {
+		if p.Expects && p.presentLocked(absentAfter) {
+			return true
+		}
+	}
+	return false
 }
 
 // silent reports whether at least one of the relay's two counts of missed beats exceeds beats.
@@ -126,7 +154,7 @@ func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch u
 		p.session = s
 	} else if news {
 		met := p.Started.IsZero()
-		p.session, p.missed, p.there, p.heard = s, 0, 0, now
+		p.session, p.missed, p.there, p.expected, p.heard = s, 0, 0, 0, now
 		delete(rs.gone, instance)
 		if met && instance != rs.r.cfg.Instance {
 			rs.r.cfg.Log.Info("relay found", "relay", instance, "version", s.Version)
@@ -151,7 +179,7 @@ func (rs *relaySessions) beat(now time.Time) {
 	}
 	rs.beaten = now
 	previous := rs.previousLocked(now)
-	heard := rs.r.regions.heardLocked()
+	heard, expects := rs.r.regions.heardLocked(), rs.expectsLocked()
 	for instance, p := range rs.peers {
 		if instance == rs.r.cfg.Instance {
 			continue
@@ -160,17 +188,13 @@ func (rs *relaySessions) beat(now time.Time) {
 		if heard[p.home] {
 			p.there++
 		}
-		if p.there == rs.patience+1 {
-			rs.r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
-		}
 		if p.missed <= absentAfter {
 			previous = append(previous, p.Previous...)
 		}
-		if p.missed == rs.patience+1 {
-			if len(p.keeps) > 0 && p.home == nil {
-				rs.r.cfg.Log.Warn("relay silent", "effect", "its hosts are listed as offline", "relay", instance, "hosts", len(p.keeps))
-			}
-			rs.r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
+		if expects && p.expected < int(maxExpected/rs.r.beatEvery) {
+			p.expected++
+		} else {
+			rs.endOnlineLocked(p)
 		}
 		if p.missed > int(forgetAfter/rs.r.beatEvery) && p.rev == 0 && len(p.keeps) == 0 {
 			delete(rs.peers, instance)
@@ -178,6 +202,18 @@ func (rs *relaySessions) beat(now time.Time) {
 	}
 	rs.losePreviousLocked(previous, now)
 	maps.DeleteFunc(rs.gone, func(_ string, since time.Time) bool { return now.Sub(since) > 2*goneFor })
+}
+
+// endOnlineLocked reports the hosts of a relay as changed if they have just become
+// offline because of its silence.
+func (rs *relaySessions) endOnlineLocked(p *peer) {
+	missed, there := p.missed-p.expected, p.there-p.expected
+	if missed == rs.patience+1 && len(p.keeps) > 0 && p.home == nil {
+		rs.r.cfg.Log.Warn("relay silent", "effect", "its hosts are listed as offline", "relay", p.Instance, "hosts", len(p.keeps))
+	}
+	if missed == rs.patience+1 || there == rs.patience+1 {
+		rs.r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
+	}
 }
 
 // losePreviousLocked marks relays as crashed whose successors have started.

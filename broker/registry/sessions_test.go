@@ -124,3 +124,58 @@ func TestSuccessorIsProof(t *testing.T) {
 		t.Errorf("the relays counted as crashed are %v; want two, because the third has sent a beat since", gone)
 	}
 }
+
+// TestExpectedHostsStayOnline makes another relay silent, while this relay or a third one expects
+// host-agents that it has refused. The silent relay's host must stay online until no relay expects
+// any for a lease time, but at most two minutes longer than otherwise. Its lease must expire as
+// usual.
+func TestExpectedHostsStayOnline(t *testing.T) {
+	for name, test := range map[string]struct {
+		by      string // the relay that expects host-agents
+		beats   int    // for how long
+		expired int    // the beats after which the host must be offline
+	}{
+		"this relay":                {by: "me", beats: 20, expired: 20},
+		"a third relay":             {by: "third", beats: 20, expired: 20},
+		"for longer than permitted": {by: "me", beats: 1000, expired: int(maxExpected / beatEvery)},
+		"none":                      {expired: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newSessions()
+			r.hosts["t.h"].Lease = &lease{Instance: "agent", Keeper: "other"}
+			now, rev := time.Now(), uint64(1)
+			hear := func(instance string, s session) {
+				rev++
+				s.Started = r.started
+				r.relays.apply(&r.view, instance, s, rev, 1, now)
+			}
+			hear("other", session{})
+			r.relays.peers["other"].keeps["t.h"] = true
+			online := func() bool {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return r.relays.onlineLocked(r.hosts["t.h"])
+			}
+			for i, offline := 1, test.expired+r.relays.patience+1; i <= offline+1; i++ {
+				now = now.Add(beatEvery)
+				clear(r.changed)
+				for _, instance := range []string{"third", "me"} {
+					hear(instance, session{Expects: instance == test.by && i <= test.beats})
+				}
+				if online() != (i < offline) {
+					t.Fatalf("after %d beats the host is online: %v; want it offline from beat %d on", i, online(), offline)
+				}
+				if r.changed["t.h"] != (i == offline) {
+					t.Fatalf("beat %d reports a change of the host: %v; want a report at beat %d only", i, r.changed["t.h"], offline)
+				}
+				if lost := r.lost("other"); lost != (i > r.relays.patience) {
+					t.Fatalf("after %d beats the lease is lost: %v; want that after %d", i, lost, r.relays.patience)
+				}
+			}
+			hear("other", session{})
+			if !online() || !r.changed["t.h"] {
+				t.Errorf("after the relay's new beat the host is online: %v, with the changed hosts %v; want true, and the host", online(), r.changed)
+			}
+		})
+	}
+}

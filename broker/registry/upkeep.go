@@ -203,6 +203,7 @@ func (u *upkeep) putSession(ctx context.Context, bye bool) (uint64, error) {
 	s := session{
 		Instance: u.r.cfg.Instance, Version: u.r.cfg.Version, Started: u.r.started.UTC(),
 		URL: u.r.cfg.URL, Keys: u.r.cfg.Keys(), Previous: u.r.relays.previousLocked(time.Now()), Bye: bye,
+		Expects: u.r.Arrivals.Expected(),
 	}
 	u.r.mu.RUnlock()
 	if n := u.r.cfg.Neighbours; n != nil {

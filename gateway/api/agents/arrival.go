@@ -19,6 +19,7 @@ import (
 
 // busy refuses a host-agent, and gives the time at which to return.
 func (a *API) busy(w http.ResponseWriter, after time.Duration) {
+	a.Registry.Arrivals.Expect(time.Now().Add(after))
 	seconds := retryafter.Set(w.Header(), after)
 	authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": fmt.Sprintf("many host-agents arrive at this relay; return in %ds", seconds)})
 }

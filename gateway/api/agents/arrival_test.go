@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
 )
 
@@ -64,7 +65,8 @@ func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		perSecond := 100 * runtime.GOMAXPROCS(0) // logins per second assumed before any has completed
-		a := &API{logins: admission.NewArrivals()}
+		relay := &registry.Registry{}
+		a := &API{Config: Config{Registry: relay}, logins: admission.NewArrivals()}
 		host := auth.Enrolment{Tenant: "acme", Host: "laptop"}
 		for {
 			if done, _ := a.logins.Enter(t.Context(), "acme"); done == nil {
@@ -93,6 +95,10 @@ func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 		if last < 15 || last > 25 {
 			t.Errorf("the last refused host-agent is told to return in %d s; want about 20", last)
 		}
+		time.Sleep(time.Duration(last-1) * time.Second)
+		if !relay.Arrivals.Expected() {
+			t.Error("before the last return time, the registry expects no host-agent; want one")
+		}
 	})
 }
 
@@ -116,7 +122,7 @@ func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 	}
 	crowd, calm := request("crowd"), request("calm")
 	synctest.Test(t, func(t *testing.T) {
-		a := &API{enrolments: admission.NewArrivals()} // has no keys, so verification would panic
+		a := &API{Config: Config{Registry: &registry.Registry{}}, enrolments: admission.NewArrivals()} // has no keys, so verification would panic
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 4000 * runtime.GOMAXPROCS(0) {
 			go func() { _, _ = a.enrolments.Enter(ctx, "crowd") }()
