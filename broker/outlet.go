@@ -11,14 +11,14 @@ import (
 // The NATS library normally writes published messages from a goroutine of its own.
 // Waking that goroutine takes a fifth of the latency that relay and host-agent add to
 // a request, so the library is configured to write at once. To send several messages
-// with one system call, one TLS record and one frame, an outlet collects them during
-// Together.
+// with one system call, one TLS record and one frame, an outlet collects the messages
+// that are written during Together.
 
 // mostHeld bounds the bytes collected for one write.
 const mostHeld = 64 << 10
 
-// An outlet is the library's connection to a server. During Together, it collects
-// writes.
+// An outlet is the NATS library's connection to a server. It collects the library's
+// writes while Together runs.
 type outlet struct {
 	net.Conn
 	together *atomic.Int32 // number of calls of Together in progress

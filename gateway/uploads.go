@@ -151,8 +151,9 @@ func (t *uploads) give(now time.Time) {
 	t.giveLocked(now)
 }
 
-// giveLocked serves the most advanced message first, because memory is reserved for it.
-// It serves the others in order, so a small request does not overtake a large one.
+// giveLocked grants memory to the most advanced message first, because a reserve is kept
+// for that message. The other messages get memory in their order, so a small message
+// does not overtake a large one.
 func (t *uploads) giveLocked(now time.Time) {
 	for t.waits.Load() > 0 {
 		first := t.firstLocked(now)

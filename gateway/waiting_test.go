@@ -522,8 +522,8 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 	if got := near.chat(chat); got.Turns[0].Message.Text != "hello second" {
 		t.Errorf("the host has %+v; want the second version", got.Turns)
 	}
-	if status, said := w.leave(w.item(1, 3, message(session, chat, "turn-1", "hello"), nil)); status != http.StatusConflict || !strings.Contains(said, "has it already") {
-		t.Errorf("changing a delivered item: HTTP %d %s; want 409, has it already", status, said)
+	if status, said := w.leave(w.item(1, 3, message(session, chat, "turn-1", "hello"), nil)); status != http.StatusConflict || !strings.Contains(said, "has received the item already") {
+		t.Errorf("changing a delivered item: HTTP %d %s; want 409 and the reason", status, said)
 	}
 	w.do("DELETE", "/api/hosts/laptop/waiting/"+fmt.Sprintf("%032x", 2), nil, nil)
 }

@@ -381,7 +381,7 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 			t.Fatalf("leaving item %d: %v; want no error", i, err)
 		}
 	}
-	if status, said := w.leave(w.item(300, 1, message("demo:/1", "", "turn", "x"), nil)); status != http.StatusInsufficientStorage || !strings.Contains(said, "too much waits") {
+	if status, said := w.leave(w.item(300, 1, message("demo:/1", "", "turn", "x"), nil)); status != http.StatusInsufficientStorage || !strings.Contains(said, "too many items wait") {
 		t.Errorf("leaving an item beyond the host's bound: HTTP %d %s; want 507", status, said)
 	}
 	relay.nats.Close()

@@ -228,8 +228,8 @@ func (c *viewerCrowd) Tell(messages [][]byte, seq int64) (left []routing.ClientC
 	return left
 }
 
-// sendLocked sends frames, or nothing if err is set. The next frame's number then shows the members
-// that a frame is missing.
+// sendLocked sends frames to all members, or nothing if sealing them failed with err. In that case
+// the members notice the gap by the number of the next frame.
 func (c *viewerCrowd) sendLocked(frames [][]byte, err error) {
 	if err == nil {
 		c.out.Tell(frames)

@@ -267,8 +267,9 @@ func checkPlaces(t *testing.T, r *view.Reading, message []byte, pieces bool) {
 	}
 }
 
-// TestClientActionsHaveFewFacts passes each statement as an action of a client, and as a rejected
-// action. A rejected action must have no facts, and a client's only those that clients may cause.
+// TestClientActionsHaveFewFacts reads each statement of the tables as an action that a client has
+// caused, and as an action that the host has rejected. A rejected action must prove nothing. A client's
+// action must prove only the facts that clients may cause.
 func TestClientActionsHaveFewFacts(t *testing.T) {
 	const origin, rejected, null = `,"origin":{"clientId":"c","clientSeq":1}`, `,"rejectionReason":"no"`, `,"origin":null,"rejectionReason":null`
 	for _, carrier := range carriers.All {

@@ -170,8 +170,8 @@ func TestSetupOfOneTenant(t *testing.T) {
 	}
 }
 
-// TestForeignPollsSlowNobodyDown polls missing requests, and a request with a wrong secret. The
-// owner's own poll must not be slowed down.
+// TestForeignPollsSlowNobodyDown polls requests that do not exist, and polls an existing request with
+// wrong secrets. A poll by the person who made that request must still be answered at once.
 func TestForeignPollsSlowNobodyDown(t *testing.T) {
 	d, key := newDirectory(t), newKey(t)
 	r, err := d.Ask(Request{Kind: OfDevice, Key: key})

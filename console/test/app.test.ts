@@ -1,4 +1,5 @@
-// Tests which links survive a new token: see app.ts. TestConsolesScriptsPass runs this file.
+// Tests of app.ts: which connections stay open when the page gets a new token. TestConsolesScriptsPass
+// runs this file.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -6,7 +7,7 @@ import { test } from 'node:test';
 const kept = new Map<string, string>();
 const storage = { getItem: (k: string) => kept.get(k) ?? null, setItem: (k: string, v: string) => kept.set(k, v), removeItem: (k: string) => kept.delete(k) };
 
-/** A relay's end of a WebSocket, at a host that answers what it is asked. */
+/** A WebSocket to a host that answers each request. */
 class Socket {
   static all: Socket[] = [];
   static refuses = false; // to take another token

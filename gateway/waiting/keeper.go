@@ -50,14 +50,14 @@ const (
 
 // Errors that are shown to people.
 var (
-	ErrConflict = errors.New("it was changed on a different device meanwhile")
-	ErrOver     = errors.New("the host has it already")
-	ErrExpired  = errors.New("its time is over, or too far away: it may wait for up to 7 days")
-	ErrFull     = errors.New("too much waits already; remove something")
-	ErrAway     = errors.New("the relays' store is unreachable, so nothing was kept; try again")
+	ErrConflict = errors.New("the item was changed on a different device meanwhile")
+	ErrOver     = errors.New("the host has received the item already")
+	ErrExpired  = errors.New("the item's time is past or too far away; an item may wait for up to 7 days")
+	ErrFull     = errors.New("too many items wait already; remove some")
+	ErrAway     = errors.New("the relays' store is unreachable, so the item was not saved; try again")
 	ErrNone     = errors.New("there is no such item")
 	ErrHost     = errors.New("there is no such host")
-	ErrWaits    = errors.New("it still waits; cancel it first")
+	ErrWaits    = errors.New("the item still waits; cancel it first")
 )
 
 // A Config configures a [Keeper].

@@ -120,8 +120,8 @@ func (t *Table) unwaitLocked(c *Entry) {
 	prio.Fix(&t.most, c.group.index)
 }
 
-// Next makes the connection unauthenticated for its next request. An idle
-// connection, which may or may not get one, is evicted before active ones.
+// Next makes the connection unauthenticated again, for its next request. Idle reports
+// that this request has not begun; idle connections are evicted before active ones.
 func (c *Entry) Next(idle bool) {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
