@@ -188,6 +188,17 @@ func (s *Server) KeysChanged() error {
 	return errors.Join(all...)
 }
 
+// restartStreams closes the streams and reads them from disk again.
+func (s *Server) restartStreams() error {
+	account, err := s.nats.LookupAccount(s.keys.Authority().RelaysAccount())
+	if err != nil {
+		return err
+	}
+	_ = account.DisableJetStream()                                     // an error says that it is disabled
+	_, err = s.set(s.keys.Authority().RelaysAccountJWT(auth.Embedded)) // enables it again
+	return err
+}
+
 // SetTenant loads a tenant's account, and disconnects its revoked users. See
 // [auth.Authority.TenantAccountJWT].
 func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 // reviveRoom is how many bytes must fit into the store's directory before JetStream is
@@ -29,27 +27,29 @@ func (s *Server) StoreRoom() error {
 // cluster, ReviveStore does nothing while this server's JetStream still runs, because
 // other servers have the data. An error gives the reason why a restart is impossible
 // now.
+//
+// ReviveStore restarts only the streams unless JetStream has stopped. A second start of
+// JetStream is not safe: NATS answers each request twice afterwards, and replaces its
+// queues of requests without a lock.
 func (s *Server) ReviveStore() error {
 	fail := func(err error) error { return fmt.Errorf("NATS server: store %s: %w", s.store, err) }
-	if s.store == "" || s.nats.JetStreamEnabled() && s.nats.JetStreamIsClustered() {
+	runs := s.nats.JetStreamEnabled()
+	if s.store == "" || runs && s.nats.JetStreamIsClustered() {
 		return nil
 	}
 	if err := tryRoom(s.store); err != nil {
 		return fail(err)
 	}
-	if err := s.nats.ShutdownJetStream(); err != nil {
-		return fail(err)
+	if !runs {
+		if err := s.enableStore(); err != nil {
+			return fail(errors.Join(err, s.nats.ShutdownJetStream())) // so that the next call starts it again
+		}
+		return nil
 	}
-	if err := s.enableStore(); err != nil {
+	if err := s.restartStreams(); err != nil {
 		return fail(err)
 	}
 	return nil
-}
-
-func (s *Server) enableStore() error {
-	return s.nats.EnableJetStream(&server.JetStreamConfig{
-		StoreDir: s.store, SyncInterval: syncInterval, MaxMemory: maxStoreMemory, MaxStore: maxStoreDisk, Strict: true, CompressOK: true,
-	})
 }
 
 // tryRoom reports whether reviveRoom bytes can be written into a directory.

@@ -16,6 +16,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
+	"ahprelay/internal/natslog"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
@@ -120,7 +121,7 @@ func Start(cfg Config) (_ *Server, err error) {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
 	accounts.server.Store(ns)
-	log := newServerLog(cfg.Log)
+	log := natslog.New(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
 	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, port: p, turns: newTurns(), store: cfg.Store, others: others, size: cfg.Cluster.Size}
 	for tenant, revoked := range cfg.Tenants {
@@ -146,7 +147,7 @@ func Start(cfg Config) (_ *Server, err error) {
 
 // begin starts the server. If its store is empty, it connects to all running servers before JetStream
 // starts: to lead first, it then needs their votes. So it cannot discard the data of one of them.
-func (s *Server) begin(opts *server.Options, log *serverLog) error {
+func (s *Server) begin(opts *server.Options, log *natslog.Log) error {
 	_, err := os.Stat(filepath.Join(s.store, server.JetStreamStoreDir))
 	late := opts.JetStream && len(s.others) > 0 && os.IsNotExist(err)
 	opts.JetStream = opts.JetStream && !late
@@ -164,11 +165,17 @@ func (s *Server) begin(opts *server.Options, log *serverLog) error {
 	return nil
 }
 
+func (s *Server) enableStore() error {
+	return s.nats.EnableJetStream(&server.JetStreamConfig{
+		StoreDir: s.store, SyncInterval: syncInterval, MaxMemory: maxStoreMemory, MaxStore: maxStoreDisk, Strict: true, CompressOK: true,
+	})
+}
+
 // awaitReady returns when the server's listeners are open, or with the reason why not.
-func awaitReady(ns *server.Server, log *serverLog) error {
+func awaitReady(ns *server.Server, log *natslog.Log) error {
 	for until := time.Now().Add(startTimeout); ; {
 		ready := ns.ReadyForConnections(startPoll)
-		if fatal := log.fatal(); fatal != "" {
+		if fatal := log.Fatal(); fatal != "" {
 			return errors.New(fatal)
 		}
 		if ready {

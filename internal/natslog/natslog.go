@@ -1,4 +1,5 @@
-package embedded
+// Package natslog writes the log of a NATS server within this process into a [slog.Logger].
+package natslog
 
 import (
 	"context"
@@ -23,10 +24,10 @@ const (
 	foreignEvery = 10 * time.Second
 )
 
-// A serverLog receives a NATS server's log. Notices become debug lines, except those
+// A Log receives a NATS server's log. Notices become debug lines, except those
 // about slow consumers. Errors about a client or a lost server become warnings.
 // Protocol bytes quoted in a line are removed.
-type serverLog struct {
+type Log struct {
 	log     *slog.Logger
 	limit   *rate.Limiter
 	foreign *rate.Limiter
@@ -37,18 +38,19 @@ type serverLog struct {
 	first string // the first fatal message
 }
 
-func newServerLog(log *slog.Logger) *serverLog {
+// New returns a log that writes to log, or nothing without it.
+func New(log *slog.Logger) *Log {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &serverLog{
+	return &Log{
 		log: log, limit: rate.NewLimiter(rate.Every(logLinesEvery), logLinesBurst),
 		foreign: rate.NewLimiter(rate.Every(foreignEvery), 1), away: rate.NewLimiter(rate.Every(foreignEvery), 1),
 	}
 }
 
-// fatal returns the reason why the server could not start, or "".
-func (l *serverLog) fatal() string {
+// Fatal returns the reason why the server could not start, or "".
+func (l *Log) Fatal() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.first
@@ -60,7 +62,7 @@ func misleads(text string) bool {
 		strings.HasSuffix(text, "TLS route handshake error: EOF") // another relay's Absent has tried whether this server accepts connections
 }
 
-func (l *serverLog) write(level slog.Level, format string, args []any) {
+func (l *Log) write(level slog.Level, format string, args []any) {
 	ctx := context.Background()
 	if !l.log.Enabled(ctx, level) {
 		return
@@ -104,7 +106,7 @@ func isForeignRoute(text string) bool {
 }
 
 // Noticef implements the NATS server's logger interface.
-func (l *serverLog) Noticef(format string, v ...any) {
+func (l *Log) Noticef(format string, v ...any) {
 	level := slog.LevelDebug
 	if strings.Contains(format, "Slow Consumer") {
 		level = slog.LevelWarn
@@ -113,14 +115,14 @@ func (l *serverLog) Noticef(format string, v ...any) {
 }
 
 // Warnf implements the NATS server's logger interface.
-func (l *serverLog) Warnf(format string, v ...any) { l.write(slog.LevelWarn, format, v) }
+func (l *Log) Warnf(format string, v ...any) { l.write(slog.LevelWarn, format, v) }
 
 // Errorf implements the NATS server's logger interface.
-func (l *serverLog) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
+func (l *Log) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
 
 // Fatalf implements the NATS server's logger interface. The server calls it if it
 // cannot start, and Start returns the message as an error.
-func (l *serverLog) Fatalf(format string, v ...any) {
+func (l *Log) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.first == "" {
@@ -129,8 +131,8 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 }
 
 // Debugf implements the NATS server's logger interface. Debugging is disabled.
-func (l *serverLog) Debugf(string, ...any) {}
+func (l *Log) Debugf(string, ...any) {}
 
 // Tracef implements the NATS server's logger interface. Tracing is disabled, because
 // it would log message bodies.
-func (l *serverLog) Tracef(string, ...any) {}
+func (l *Log) Tracef(string, ...any) {}
