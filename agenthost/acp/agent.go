@@ -182,11 +182,11 @@ func capabilities() acp.ClientCapabilities {
 		Terminal: true,
 		Auth:     acp.AuthCapabilities{Terminal: true},
 		Elicitation: &acp.ElicitationCapabilities{
-			Form: &acp.ElicitationFormCapabilities{}, URL: &acp.ElicitationUrlCapabilities{},
+			Form: &acp.Capability{}, URL: &acp.Capability{},
 		},
 		Session: &acp.ClientSessionCapabilities{
-			ConfigOptions: &acp.SessionConfigOptionsCapabilities{Boolean: &acp.BooleanConfigOptionCapabilities{}},
-			Notices:       &acp.NoticeCapabilities{}, Compaction: &acp.CompactionCapabilities{},
+			ConfigOptions: &acp.SessionConfigOptionsCapabilities{Boolean: &acp.Capability{}},
+			Notices:       &acp.Capability{}, Compaction: &acp.Capability{},
 		},
 		Meta: json.RawMessage(`{"terminal_output_delta":true,"terminal-auth":true}`),
 	}

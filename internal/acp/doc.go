@@ -21,6 +21,7 @@
 //     [SessionNotification] therefore keeps the update as JSON; [UpdateKind] and
 //     [Decode] read it.
 //   - Enumerations are strings, with constants.
+//   - Members that neither end uses are absent: the command schema lists them.
 //   - [Decode] omits a member of a wrong type and reads the others, as the schema
 //     demands.
 //

@@ -6,6 +6,10 @@ import (
 	"errors"
 )
 
+// A Capability has no members that either end reads. A pointer to it tells that the
+// peer has the capability.
+type Capability struct{}
+
 // Decode reads a JSON value into v. It leaves out members of a wrong type, and fails
 // for text that is not JSON.
 func Decode(text json.RawMessage, v any) error {
@@ -29,7 +33,7 @@ func UpdateKind(update json.RawMessage) string {
 	return u.Kind
 }
 
-// Update returns the text of an update. v is the kind's type, such as [ToolCall].
+// Update returns the text of an update. v is the kind's type, such as [ToolCallUpdate].
 func Update(kind string, v any) (json.RawMessage, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

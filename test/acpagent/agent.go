@@ -285,13 +285,13 @@ func (a *agent) answer(method string, params json.RawMessage) (any, error) {
 func (a *agent) initialize() acp.InitializeResponse {
 	can := acp.AgentCapabilities{LoadSession: a.can("load"), PromptCapabilities: acp.PromptCapabilities{Image: true, EmbeddedContext: true}}
 	if a.can("list") {
-		can.SessionCapabilities.List = &acp.SessionListCapabilities{}
+		can.SessionCapabilities.List = &acp.Capability{}
 	}
 	if a.can("resume") {
-		can.SessionCapabilities.Resume = &acp.SessionResumeCapabilities{}
+		can.SessionCapabilities.Resume = &acp.Capability{}
 	}
 	if a.can("fork") {
-		can.SessionCapabilities.Fork = &acp.SessionForkCapabilities{}
+		can.SessionCapabilities.Fork = &acp.Capability{}
 	}
 	result := acp.InitializeResponse{ProtocolVersion: 1, AgentCapabilities: can, AgentInfo: &acp.Implementation{Name: "acpagent", Title: "Test agent", Version: "1"}}
 	if a.can("auth") {

@@ -167,7 +167,7 @@ func (s *session) callID() string {
 func (s *session) run(ctx context.Context, command string) {
 	input, _ := json.Marshal(map[string]string{"command": command})
 	id := s.callID()
-	s.update(acp.UpdateToolCall, acp.ToolCall{ToolCallID: id, Title: command, Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusPending, RawInput: input})
+	s.update(acp.UpdateToolCall, acp.ToolCallUpdate{ToolCallID: id, Title: command, Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusPending, RawInput: input})
 	chosen := s.permit(ctx, acp.ToolCallUpdate{ToolCallID: id, Title: command, Kind: acp.ToolKindExecute, RawInput: input})
 	if chosen != "once" && chosen != "always" {
 		s.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: id, Status: acp.ToolCallStatusFailed})
@@ -210,7 +210,7 @@ func (s *session) shell(ctx context.Context, command string) {
 		s.say("no terminal: %v", err)
 		return
 	}
-	s.update(acp.UpdateToolCall, acp.ToolCall{
+	s.update(acp.UpdateToolCall, acp.ToolCallUpdate{
 		ToolCallID: id, Title: command, Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusInProgress,
 		Content: []acp.ToolCallContent{{Type: acp.ToolCallContentTerminal, TerminalID: made.TerminalID}},
 	})
@@ -293,7 +293,7 @@ func (s *session) hostile(ctx context.Context, verb, more string) bool {
 		s.say("I never end.")
 		rest()
 	case "die":
-		s.update(acp.UpdateToolCall, acp.ToolCall{ToolCallID: s.callID(), Title: "dying", Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusInProgress})
+		s.update(acp.UpdateToolCall, acp.ToolCallUpdate{ToolCallID: s.callID(), Title: "dying", Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusInProgress})
 		s.say("Goodbye.")
 		time.Sleep(50 * time.Millisecond) // lets the messages reach the pipe
 		os.Exit(3)

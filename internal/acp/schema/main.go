@@ -101,17 +101,34 @@ var roots = strings.Fields(`
 	SetSessionConfigOptionRequest SetSessionConfigOptionResponse PromptRequest PromptResponse CancelNotification CancelRequestNotification
 	SessionNotification ReadTextFileRequest ReadTextFileResponse WriteTextFileRequest RequestPermissionRequest RequestPermissionResponse
 	CreateTerminalRequest CreateTerminalResponse TerminalOutputRequest TerminalOutputResponse WaitForTerminalExitResponse
-	CreateElicitationRequest CreateElicitationResponse ContentChunk ToolCall ToolCallUpdate Plan AvailableCommandsUpdate CurrentModeUpdate
+	CreateElicitationRequest CreateElicitationResponse ContentChunk ToolCallUpdate Plan AvailableCommandsUpdate CurrentModeUpdate
 	ConfigOptionUpdate SessionInfoUpdate UsageUpdate Notice CompactionUpdate`)
 
 // raw are the types that stay JSON text: values of any type, and unions in which a name
 // has different types in different variants.
 var raw = strings.Fields("SessionUpdate RequestId ElicitationContentValue ExtRequest ExtResponse ExtNotification")
 
+// unused are the members that neither end reads or writes.
+var unused = strings.Fields(`
+	AgentCapabilities.auth AgentCapabilities.mcpCapabilities AgentCapabilities.providers ClientCapabilities.plan ClientCapabilities.subagents
+	CompactionUpdate.error CompactionUpdate.summary ContentBlock.annotations ContentBlock.description ContentBlock.size
+	CreateElicitationRequest.requestId CreateElicitationRequest.toolCallId ElicitationPropertySchema.format ElicitationPropertySchema.maxItems
+	ElicitationPropertySchema.maxLength ElicitationPropertySchema.minItems ElicitationPropertySchema.minLength
+	ElicitationPropertySchema.pattern ElicitationSchema.description ElicitationSchema.title ForkSessionRequest.systemPrompt
+	ListSessionsRequest.archived LoadSessionRequest.systemPrompt MultiSelectItems.type NewSessionRequest.systemPrompt
+	ReadTextFileRequest.limit ReadTextFileRequest.line ResumeSessionRequest.systemPrompt SessionCapabilities.archive
+	SessionCapabilities.status SessionCapabilities.systemPrompt SessionCapabilities.title SessionConfigSelectGroup.group
+	SessionInfo.additionalDirectories SessionInfo.archived SessionInfoUpdate.updatedAt TerminalExitStatus.signal
+	Usage.cachedWriteTokens WaitForTerminalExitResponse.signal`)
+
+// withMeta are the types whose member _meta an end reads or writes.
+var withMeta = strings.Fields("AuthMethod ClientCapabilities InitializeResponse PromptResponse ToolCallUpdate UsageUpdate")
+
 // A generator writes types.
 type generator struct {
 	defs    map[string]node
-	out     bytes.Buffer
+	types   bytes.Buffer
+	rest    bytes.Buffer // constants and methods
 	pending []string
 	seen    map[string]bool
 }
@@ -125,7 +142,13 @@ func generate(schema []byte) ([]byte, error) {
 		return nil, err
 	}
 	g := &generator{defs: root.Defs, seen: map[string]bool{}}
-	g.out.WriteString("// Code generated from schema/schema.json by go generate; DO NOT EDIT.\n\npackage acp\n\nimport \"encoding/json\"\n")
+	for _, member := range unused {
+		name, key, _ := strings.Cut(member, ".")
+		if !g.remove(g.defs[name], key) {
+			return nil, fmt.Errorf("the schema has no %s", member)
+		}
+	}
+	g.types.WriteString("// Code generated from schema/schema.json by go generate; DO NOT EDIT.\n\npackage acp\n\nimport \"encoding/json\"\n\n// Types with the protocol's names.\ntype (\n")
 	for _, name := range slices.Sorted(slices.Values(roots)) {
 		if _, ok := g.defs[name]; !ok {
 			return nil, fmt.Errorf("the schema has no %s", name)
@@ -138,7 +161,18 @@ func generate(schema []byte) ([]byte, error) {
 		g.define(name, g.defs[name])
 	}
 	g.constants("Update", g.defs["SessionUpdate"], "sessionUpdate")
-	return format.Source(g.out.Bytes())
+	g.types.WriteString(")\n")
+	return format.Source(append(g.types.Bytes(), g.rest.Bytes()...))
+}
+
+// remove deletes a member from an object, or from all variants of a union.
+func (g *generator) remove(n node, key string) bool {
+	_, found := n.Properties[key]
+	delete(n.Properties, key)
+	for _, part := range slices.Concat(n.AllOf, n.OneOf, n.AnyOf) {
+		found = g.remove(part, key) || found
+	}
+	return n.Ref != "" && g.remove(g.defs[refName(n.Ref)], key) || found
 }
 
 func (g *generator) need(name string) {
@@ -151,7 +185,7 @@ func (g *generator) need(name string) {
 // define writes a named type, or only its constants if it is a text.
 func (g *generator) define(name string, n node) {
 	if g.isText(n) {
-		g.texts(name, n)
+		g.values(name, n, func(variant node) any { return variant.Const })
 		return
 	}
 	if slices.Contains(raw, name) {
@@ -164,7 +198,7 @@ func (g *generator) define(name string, n node) {
 	if len(s.types) == 0 && !s.object {
 		return // a number
 	}
-	fmt.Fprintf(&g.out, "\n// %s is the protocol's type of this name.\ntype %s struct {\n", name, name)
+	fmt.Fprintf(&g.types, "\n%s struct {\n", name)
 	for _, key := range slices.Sorted(maps.Keys(s.types)) {
 		if key == "_meta" {
 			continue
@@ -173,12 +207,12 @@ func (g *generator) define(name string, n node) {
 		if !s.required[key] {
 			tag += ",omitzero"
 		}
-		fmt.Fprintf(&g.out, "%s %s `json:%q`\n", goName(key), s.types[key], tag)
+		fmt.Fprintf(&g.types, "%s %s `json:%q`\n", goName(key), s.types[key], tag)
 	}
-	if _, ok := s.types["_meta"]; ok {
-		g.out.WriteString("Meta json.RawMessage `json:\"_meta,omitzero\"`\n")
+	if slices.Contains(withMeta, name) {
+		g.types.WriteString("Meta json.RawMessage `json:\"_meta,omitzero\"`\n")
 	}
-	g.out.WriteString("}\n")
+	g.types.WriteString("}\n")
 	for _, key := range slices.Sorted(maps.Keys(s.variants)) {
 		g.constants(name, n, key)
 		g.marshaller(name, n, key)
@@ -204,38 +238,29 @@ func (g *generator) marshaller(name string, n node, key string) {
 	if len(required) == 0 {
 		return
 	}
-	fmt.Fprintf(&g.out, "\n// MarshalJSON implements [json.Marshaler].\nfunc (v %s) MarshalJSON() ([]byte, error) {\ntype plain %s\nvar required []string\nswitch v.%s {\n", name, name, goName(key))
+	fmt.Fprintf(&g.rest, "\n// MarshalJSON implements [json.Marshaler].\nfunc (v %s) MarshalJSON() ([]byte, error) {\ntype plain %s\nvar required []string\nswitch v.%s {\n", name, name, goName(key))
 	for _, value := range slices.Sorted(maps.Keys(required)) {
-		fmt.Fprintf(&g.out, "case %q:\nrequired = %#v\n", value, required[value])
+		fmt.Fprintf(&g.rest, "case %q:\nrequired = %#v\n", value, required[value])
 	}
-	g.out.WriteString("}\nreturn withRequired(plain(v), required)\n}\n")
+	g.rest.WriteString("}\nreturn withRequired(plain(v), required)\n}\n")
 }
 
+// constants writes the values of the member that selects a union's variant.
 func (g *generator) constants(name string, n node, key string) {
-	g.out.WriteString("\nconst (\n")
-	for _, variant := range append(n.OneOf, n.AnyOf...) {
-		if value, ok := variant.Properties[key].Const.(string); ok {
-			fmt.Fprintf(&g.out, "%s%s = %q\n", name, goName(value), value)
-		}
-	}
-	g.out.WriteString(")\n")
+	g.values(name, n, func(variant node) any { return variant.Properties[key].Const })
 }
 
-func (g *generator) texts(name string, n node) {
-	var values []string
+// values writes a constant for each variant that value knows.
+func (g *generator) values(name string, n node, value func(variant node) any) {
+	var lines strings.Builder
 	for _, variant := range append(n.OneOf, n.AnyOf...) {
-		if value, ok := variant.Const.(string); ok {
-			values = append(values, value)
+		if value, ok := value(variant).(string); ok {
+			fmt.Fprintf(&lines, "%s%s = %q\n", name, goName(value), value)
 		}
 	}
-	if len(values) == 0 {
-		return
+	if lines.Len() > 0 {
+		fmt.Fprintf(&g.rest, "\nconst (\n%s)\n", &lines)
 	}
-	g.out.WriteString("\nconst (\n")
-	for _, value := range values {
-		fmt.Fprintf(&g.out, "%s%s = %q\n", name, goName(value), value)
-	}
-	g.out.WriteString(")\n")
 }
 
 // A shape is the members of an object. A union has the members of all variants.
@@ -330,16 +355,24 @@ func (g *generator) refType(name string) string {
 		g.need(name + "Item")
 		return "[]" + name + "Item"
 	}
-	if s := g.members(n); len(s.types) == 0 && !s.object {
-		return g.goType(n)
+	s := g.members(n)
+	delete(s.types, "_meta")
+	switch {
+	case len(s.types) > 0:
+		g.need(name)
+		return name
+	case s.object:
+		return capability
 	}
-	g.need(name)
-	return name
+	return g.goType(n)
 }
+
+// capability is the type of an object without members, which package acp defines.
+const capability = "Capability"
 
 // optional returns a pointer for objects, so that their presence is visible.
 func (g *generator) optional(typed string) string {
-	if _, ok := g.defs[typed]; ok {
+	if _, ok := g.defs[typed]; ok || typed == capability {
 		return "*" + typed
 	}
 	return typed

@@ -212,8 +212,8 @@ func (e *editor) await(what string, holds func() bool) {
 // everything is an editor with all capabilities that the door uses.
 var everything = acp.ClientCapabilities{
 	Fs:          acp.FileSystemCapabilities{ReadTextFile: true},
-	Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}, URL: &acp.ElicitationUrlCapabilities{}},
-	Session:     &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}, ConfigOptions: &acp.SessionConfigOptionsCapabilities{Boolean: &acp.BooleanConfigOptionCapabilities{}}},
+	Elicitation: &acp.ElicitationCapabilities{Form: &acp.Capability{}, URL: &acp.Capability{}},
+	Session:     &acp.ClientSessionCapabilities{Notices: &acp.Capability{}, ConfigOptions: &acp.SessionConfigOptionsCapabilities{Boolean: &acp.Capability{}}},
 	Meta:        json.RawMessage(`{"terminal_output":true}`),
 }
 

@@ -107,7 +107,7 @@ func (d *Door) initialize(raw json.RawMessage) (any, error) {
 			LoadSession:        true,
 			PromptCapabilities: acp.PromptCapabilities{Image: true, EmbeddedContext: true},
 			SessionCapabilities: acp.SessionCapabilities{
-				List: &acp.SessionListCapabilities{}, Resume: &acp.SessionResumeCapabilities{}, Close: &acp.SessionCloseCapabilities{},
+				List: &acp.Capability{}, Resume: &acp.Capability{}, Close: &acp.Capability{},
 			},
 		},
 	}, nil
