@@ -242,28 +242,28 @@ func (tool *agentTool) contents() []any {
 			list = append(list, fileEditContent{"fileEdit", c.Diff.edit()})
 		case c.Terminal != nil && tool.done && c.Terminal.terminal.exitCode != nil: // show the text instead, because the terminal ends with the host
 			text, _ := c.Terminal.outputLocked()
-			list = append(list, TextContent{"text", tailOf(text, maxToolText)})
+			list = append(list, TextContent{"text", tailOf(text)})
 		case c.Terminal != nil:
 			list = append(list, TerminalContent{"terminal", c.Terminal.ID(), c.Terminal.title()})
 		case c.Embedded != nil:
 			list = append(list, c.Embedded.content())
 		default:
-			list = append(list, TextContent{"text", tailOf(strings.ToValidUTF8(c.Text, "\uFFFD"), maxToolText)})
+			list = append(list, TextContent{"text", tailOf(strings.ToValidUTF8(c.Text, "\uFFFD"))})
 		}
 	}
 	if len(list) == 0 && len(tool.Output) > 0 && tool.done {
-		list = append(list, TextContent{"text", tailOf(strings.ToValidUTF8(string(tool.Output), "\uFFFD"), maxToolText)})
+		list = append(list, TextContent{"text", tailOf(strings.ToValidUTF8(string(tool.Output), "\uFFFD"))})
 	}
 	return list
 }
 
-// tailOf returns the last n bytes of a text, or fewer, so they begin with a whole
-// character.
-func tailOf(text string, n int) string {
-	if len(text) <= n {
+// tailOf returns the last maxToolText bytes of a text, or fewer, so they begin with a
+// whole character.
+func tailOf(text string) string {
+	if len(text) <= maxToolText {
 		return text
 	}
-	text = text[len(text)-n:]
+	text = text[len(text)-maxToolText:]
 	return "…" + strings.ToValidUTF8(text, "")
 }
 
@@ -279,7 +279,7 @@ func (e *Embedded) content() any {
 	case len(e.Data) > 0:
 		return TextContent{"text", fmt.Sprintf("(%d bytes of %s, too large to show)", len(e.Data), e.MIMEType)}
 	case e.Text != "":
-		return TextContent{"text", tailOf(strings.ToValidUTF8(e.Text, "\uFFFD"), maxToolText)}
+		return TextContent{"text", tailOf(strings.ToValidUTF8(e.Text, "\uFFFD"))}
 	}
 	return struct {
 		Type        string `json:"type"`

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"context"
 	"net/netip"
 	"strings"
 
@@ -25,7 +24,7 @@ type NotifyConfig struct {
 
 // startNotify starts the notification service and the keeper of hosts' last states. It
 // connects host-agents to the server's board of pending events.
-func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Server) (err error) {
+func (r *Relay) startNotify(cfg *RelayConfig, server *Server) (err error) {
 	r.startKeeper(cfg, server)
 	if cfg.Notify.Mail != nil {
 		if err := cfg.Notify.Mail.Check(); err != nil {

@@ -136,7 +136,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		r.cuts = startCutWatch(&cutWatch{cutOff: r.nats.CutOff, members: r.nats.Members, advise: server.leave, changed: server.setCutOff, seen: &server.cutSeen, log: r.log})
 	}
 	r.rolling = rollKeys(r.keys, r.keysChanged(&cfg), r.log)
-	if err = r.startNotify(ctx, &cfg, server); err != nil {
+	if err = r.startNotify(&cfg, server); err != nil {
 		return nil, err
 	}
 	r.serve(server, cfg.times)

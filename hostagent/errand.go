@@ -243,7 +243,7 @@ func hasMessage(chat []byte, id string) bool {
 
 // stop cancels the turn that the item names.
 func (e *errand) stop() (r waiting.Result, err error) {
-	_, turn, err := e.activeTurn()
+	turn, err := e.activeTurn()
 	switch {
 	case err != nil:
 		return r, err
@@ -257,16 +257,17 @@ func (e *errand) stop() (r waiting.Result, err error) {
 	return e.act(e.content.Chat, map[string]any{"type": "chat/turnCancelled", "turnId": e.content.Turn, "duration": took})
 }
 
-// activeTurn returns the item's chat and its running turn, or nil if no turn runs.
-func (e *errand) activeTurn() (chat, turn []byte, err error) {
+// activeTurn returns the running turn of the item's chat, or nil if no turn runs.
+func (e *errand) activeTurn() ([]byte, error) {
 	if _, err := e.state(e.content.Session, ""); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if chat, err = e.chatState(e.content.Chat); err != nil {
-		return nil, nil, err
+	chat, err := e.chatState(e.content.Chat)
+	if err != nil {
+		return nil, err
 	}
 	active, _ := ahp.MemberOf(chat, "activeTurn")
-	return chat, active.Raw, nil
+	return active.Raw, nil
 }
 
 // gone returns the result of an answer whose question is no longer open.
@@ -281,7 +282,7 @@ func (e *errand) gone() (waiting.Result, error) {
 // twice, because the host accepts only the first.
 func (e *errand) approve() (r waiting.Result, err error) {
 	c := e.content
-	_, turn, err := e.activeTurn()
+	turn, err := e.activeTurn()
 	if err != nil {
 		return r, err
 	}
@@ -351,7 +352,7 @@ func plainOf(raw []byte) string {
 // reply answers a question if it is still the one that the person saw.
 func (e *errand) reply() (r waiting.Result, err error) {
 	c := e.content
-	_, turn, err := e.activeTurn()
+	turn, err := e.activeTurn()
 	if err != nil {
 		return r, err
 	}

@@ -51,11 +51,7 @@ func TestHostClockADayOff(t *testing.T) {
 				item.Letter = *letter
 				d := &delivering{items: w, offer: &waiting.Offer{Item: item, Subject: "ada", Device: "phone", Access: "write"}, now: now}
 				d.open.Access = "write"
-				result, err := d.judge()
-				if err != nil {
-					t.Fatal(err)
-				}
-				return result
+				return d.judge()
 			}
 			if got := judge(time.Hour); got.State != "" {
 				t.Errorf("an item with an hour left is %s: %s; want it undecided", got.State, got.Why)

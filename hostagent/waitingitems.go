@@ -259,12 +259,12 @@ func (w *waitingItems) take(ctx context.Context, o *waiting.Offer, now time.Time
 		return w.report(ctx, e, now)
 	}
 	d := &delivering{items: w, offer: o, now: now, had: had, entry: e}
-	result, err := d.judge()
-	if err == nil && result.State == "" {
-		result, err = d.deliver(ctx)
-	}
-	if err != nil {
-		return err
+	result := d.judge()
+	if result.State == "" {
+		var err error
+		if result, err = d.deliver(ctx); err != nil {
+			return err
+		}
 	}
 	result.ID, result.Version = o.Item.ID, o.Item.Version
 	if had {
@@ -382,7 +382,7 @@ func (d *delivering) idOf(session string) string {
 
 // judge returns the result of an item that must not be delivered. Otherwise it reads the
 // item's content. Each reason has its branch.
-func (d *delivering) judge() (waiting.Result, error) {
+func (d *delivering) judge() waiting.Result {
 	o, a := d.offer, d.items.agent
 	keys, known, out := d.author()
 	d.forged = d.items.sealed() && !known
@@ -394,9 +394,9 @@ func (d *delivering) judge() (waiting.Result, error) {
 		d.forged = d.items.sealed() && errors.Is(err, sealed.ErrLetter)
 		switch {
 		case err != nil && d.had:
-			return unknown(), nil
+			return unknown()
 		case err != nil:
-			return waiting.Because(waiting.Refused, err.Error()), nil
+			return waiting.Because(waiting.Refused, err.Error())
 		}
 	}
 	bar, blocked := a.blocked.has(d.open)
@@ -404,24 +404,24 @@ func (d *delivering) judge() (waiting.Result, error) {
 	case d.had && known:
 		d.looks = blocked || out != "" || o.Item.Cancelled || o.Item.Version != d.entry.Version || d.now.UnixMilli() >= o.Item.Expires ||
 			d.mayLeave().State != ""
-		return waiting.Result{}, nil
+		return waiting.Result{}
 	case d.had:
-		return waiting.Because(waiting.Unknown, "the device that left it has been removed"), nil
+		return waiting.Because(waiting.Unknown, "the device that left it has been removed")
 	case out != "":
-		return waiting.Because(waiting.Refused, out), nil
+		return waiting.Because(waiting.Refused, out)
 	case !known:
-		return waiting.Because(waiting.Refused, "the host does not know the device that left it; open the host on that device once"), nil
+		return waiting.Because(waiting.Refused, "the host does not know the device that left it; open the host on that device once")
 	case o.Item.Expires > d.now.Add(waiting.MaxLife+mostSkew).UnixMilli():
 		d.forged = d.items.sealed() // relays refuse it
-		return waiting.Because(waiting.Refused, "its time is too far away"), nil
+		return waiting.Because(waiting.Refused, "its time is too far away")
 	case o.Item.Cancelled:
-		return waiting.Result{State: waiting.Cancelled}, nil
+		return waiting.Result{State: waiting.Cancelled}
 	case d.now.UnixMilli() >= o.Item.Expires:
-		return waiting.Because(waiting.Late, "its time was over"), nil
+		return waiting.Because(waiting.Late, "its time was over")
 	case blocked:
-		return waiting.Because(waiting.Refused, bar), nil
+		return waiting.Because(waiting.Refused, bar)
 	}
-	return d.mayLeave(), nil
+	return d.mayLeave()
 }
 
 // mayLeave returns a refusal if the author's level is too low. All other permissions are

@@ -373,19 +373,17 @@ func (c *Stream) endLocked(err error) {
 }
 
 // expireLocked ends the stream if the peer has been away for too long, or if Close was
-// called and the peer has all bytes. It returns when to check again.
-func (c *Stream) expireLocked(now time.Time) time.Time {
+// called and the peer has all bytes.
+func (c *Stream) expireLocked(now time.Time) {
 	if c.closed && c.link.Settled() {
 		c.endLocked(net.ErrClosed)
 	}
-	limit := c.awayFrom.Add(c.cfg.Time)
 	switch {
-	case c.carrier == nil && !now.Before(limit):
+	case c.carrier == nil && !now.Before(c.awayFrom.Add(c.cfg.Time)):
 		c.endLocked(ErrMissed)
 	case c.bye && len(c.inbox) == 0:
 		c.endLocked(io.EOF)
 	}
-	return limit
 }
 
 // Expire ends the stream if the peer has been away for too long. The owner calls it

@@ -61,7 +61,7 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 		defer release()
 	}
-	l, err := c.listen(s, tokens)
+	l, err := c.listen(tokens)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 
 // listen opens the address. If a different program has it, that program may have
 // received local tokens, so all of them are renewed.
-func (c *upCmd) listen(s *streams, tokens *connect.Tokens) (net.Listener, error) {
+func (c *upCmd) listen(tokens *connect.Tokens) (net.Listener, error) {
 	l, err := connect.Listen(c.Listen)
 	if taken := (*connect.PortTaken)(nil); !errors.As(err, &taken) {
 		return l, err

@@ -50,7 +50,7 @@ func wantsEvents(r *http.Request) bool {
 
 // refuseForNow calls answer, which writes a temporary error. For an event stream, it ends
 // the request without a response instead.
-func (c *Canvases) refuseForNow(w http.ResponseWriter, r *http.Request, answer func()) {
+func refuseForNow(r *http.Request, answer func()) {
 	if wantsEvents(r) {
 		panic(http.ErrAbortHandler)
 	}

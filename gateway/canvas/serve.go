@@ -49,7 +49,7 @@ func refuseCanvas(w http.ResponseWriter, status int, why string) {
 
 func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	if c.Draining() {
-		c.refuseForNow(w, r, func() { authn.RefuseDraining(w) })
+		refuseForNow(r, func() { authn.RefuseDraining(w) })
 		return
 	}
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || !strings.HasPrefix(r.URL.Path, "/") {
@@ -72,7 +72,7 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	c.Caller.Proved(r)
 	ctx, done, err := c.use(r.Context(), session)
 	if errors.Is(err, errClosed) {
-		c.refuseForNow(w, r, func() { authn.RefuseDraining(w) })
+		refuseForNow(r, func() { authn.RefuseDraining(w) })
 		return
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	if err != nil {
 		// The browser has disconnected, or has far more waiting requests than a page
 		// would.
-		c.refuseForNow(w, r, func() { refuseCanvas(w, http.StatusServiceUnavailable, err.Error()) })
+		refuseForNow(r, func() { refuseCanvas(w, http.StatusServiceUnavailable, err.Error()) })
 		return
 	}
 	defer place()

@@ -215,11 +215,11 @@ func (q *queue) deliveries(tenant, subject string) []Delivery {
 
 // put adds a job, unless a job with the same ID was added in the last 24 hours. If the
 // job is due, the same write also claims it.
-func (q *queue) put(job Job, now time.Time) bool {
+func (q *queue) put(job Job, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.jobs[job.ID] != nil || len(q.open) >= maxJobs {
-		return false
+		return
 	}
 	k := kept{Job: &job}
 	if !job.Due.After(now) {
@@ -228,7 +228,6 @@ func (q *queue) put(job Job, now time.Time) bool {
 	e := &entry{}
 	q.jobs[job.ID] = e
 	q.setLocked(job.ID, e, k)
-	return true
 }
 
 // claim claims a job for this relay, and reports whether it has succeeded.

@@ -132,7 +132,7 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	var ok bool
 	if id := r.PathValue("id"); byToken && !strings.Contains(id, ".") { // an event's id has no dot
 		defer a.follow(r.Context(), who.Tenant)()
-		answer, ok = a.answerByID(w, r, who, id, body)
+		answer, ok = a.answerByID(w, who, id, body)
 	} else {
 		answer, who, ok = a.answerByLink(w, r, who, byToken, id, body)
 	}
@@ -146,7 +146,7 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 
 // answerByID reads an answer with a token to an open question. If ok is false, it has
 // responded with an error.
-func (a *API) answerByID(w http.ResponseWriter, r *http.Request, who auth.Client, id string, body answerBody) (answer notice.Answer, ok bool) {
+func (a *API) answerByID(w http.ResponseWriter, who auth.Client, id string, body answerBody) (answer notice.Answer, ok bool) {
 	e, open := a.Board.Open(who.Tenant, body.Host, id)
 	switch {
 	case !open || !notify.MayHear(who, who.Tenant, body.Host, &e):

@@ -64,9 +64,8 @@ func errorText(raw json.RawMessage) string {
 	return cmp.Or(ahp.TextOf(raw, "message"), "the agent's turn failed")
 }
 
-func (s *session) startTurn(id string) *turn {
+func (s *session) startTurn(id string) {
 	s.turn = &turn{session: s, id: id, texts: map[string]*text{}, tools: map[string]*tool{}}
-	return s.turn
 }
 
 // beginTurn handles the start of a turn. It does not show messages which the editor
