@@ -9,13 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/tasks"
 	"ahprelay/ahp"
+	"ahprelay/test/locked"
 	"ahprelay/test/refclient"
 )
 
@@ -452,7 +452,7 @@ func TestMCPToolCall(t *testing.T) {
 // each state. Clients see the state, and a token ends it.
 func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 	const secret, weak = "s3cret-strong", "s3cret-weak"
-	var log lockedBuffer
+	var log locked.Buffer
 	host, url := serve(t, agenthost.Config{
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug - 10})),
 		MCP:    []agenthost.MCPServer{{Name: "tasks", Tokens: map[string][]string{secret: {"tasks.read", "tasks.publish"}, weak: {"tasks.read"}}}},
@@ -532,23 +532,6 @@ func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 	if strings.Contains(log.String(), "s3cret") || !strings.Contains(log.String(), "authenticate") {
 		t.Error("the log must contain authenticate, but no token")
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (w *lockedBuffer) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(b)
-}
-
-func (w *lockedBuffer) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.String()
 }
 
 // TestMCPServerDies starts an MCP server with a process that ends by itself. The session

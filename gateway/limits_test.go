@@ -15,6 +15,7 @@ import (
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
 	"ahprelay/routing"
+	"ahprelay/test/locked"
 )
 
 // A subject has as many connections as its limit permits. The relay refuses its next
@@ -42,7 +43,7 @@ func TestHandshakeAboveTheLimitIsRefused(t *testing.T) {
 // it before the handshake, writes few lines to the audit log, and admits a client with
 // a different token.
 func TestFrequentReconnectsAreRefused(t *testing.T) {
-	var written syncBuilder
+	var written locked.Buffer
 	inWorld(t, Config{AuditFile: &written}, func(w *world) {
 		guest := w.token(func(c *auth.Client) { c.Subject, c.MaxConnections = "guest", 10 })
 		in := 0

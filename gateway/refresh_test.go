@@ -1,12 +1,10 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/routing"
+	"ahprelay/test/locked"
 )
 
 // refresh sends a new token over the connection, and returns the relay's response.
@@ -38,24 +37,6 @@ func lasting(d time.Duration, change func(*auth.Client)) func(*auth.Client) {
 			change(c)
 		}
 	}
-}
-
-// A logBuffer keeps log lines from concurrent writers.
-type logBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }
 
 // A client replaces its token, with its host away or online. The connection then lasts
@@ -89,7 +70,7 @@ func TestRefreshedConnectionOutlivesItsToken(t *testing.T) {
 // different authority. The first token stays valid, and neither the host nor the log
 // gets the refused token.
 func TestRefreshNeedsEqualAuthority(t *testing.T) {
-	logged := new(logBuffer)
+	logged := new(locked.Buffer)
 	log := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	inWorld(t, Config{Log: log}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

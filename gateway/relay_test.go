@@ -21,6 +21,7 @@ import (
 	agentsapi "ahprelay/gateway/api/agents"
 	"ahprelay/gateway/canvas"
 	"ahprelay/gateway/wire"
+	"ahprelay/test/locked"
 	"ahprelay/test/natssite"
 )
 
@@ -283,7 +284,7 @@ func encodeSeed(v any) []byte {
 // ends when the host-agent, the NATS server or the relay ends it, and the log names the
 // side.
 func TestNATSOverWebSocket(t *testing.T) {
-	var log syncBuilder
+	var log locked.Buffer
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	a := newFakeAgent(t, r)
 	if status, _ := get(t, r.URL()+"/nats", nil); status != http.StatusUnauthorized {

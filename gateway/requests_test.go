@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,25 +19,8 @@ import (
 	"ahprelay/broker/registry"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/gateway/wire"
+	"ahprelay/test/locked"
 )
-
-// A syncBuilder collects log lines from concurrent writers.
-type syncBuilder struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *syncBuilder) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuilder) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
 
 // startRelay starts a relay on free ports. change, unless nil, modifies its
 // configuration.
@@ -88,7 +70,7 @@ func bearerOf(token string) http.Header { return http.Header{"Authorization": {"
 // A client requests hosts with impossible names. The names do no harm in paths, the
 // API, logs and metrics, and no log line has a token.
 func TestImpossibleHostNamesDoNoHarm(t *testing.T) {
-	var log syncBuilder
+	var log locked.Buffer
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	if err := r.registry.Enrol("default", "laptop"); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/test/locked"
 )
 
 // raw sends bytes to a relay, and returns the relay's answer when the relay has closed
@@ -41,7 +42,7 @@ var statusLine = regexp.MustCompile(`(?m)^HTTP/1\.\d \d`)
 // misjudge. A second request follows it. The relay answers only the first request,
 // closes the connection, and passes nothing on to NATS.
 func TestFailedHandshakeEndsTheConnection(t *testing.T) {
-	var log syncBuilder
+	var log locked.Buffer
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	a := newFakeAgent(t, r)
 	client, err := r.Keys().Tokens().IssueClient(auth.Client{

@@ -26,6 +26,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/internal/acmedns"
+	"ahprelay/test/locked"
 )
 
 // selfSigned returns a self-signed certificate and its key in PEM.
@@ -90,7 +91,7 @@ func shown(t *testing.T, r *Relay, serverName string) (string, error) {
 func TestChangedCertificateIsLoaded(t *testing.T) {
 	dir := t.TempDir()
 	cfg := certFilesOf(t, dir, "one.example.com")
-	var log syncBuilder
+	var log locked.Buffer
 	r := startRelay(t, func(c *RelayConfig) {
 		c.TLS = cfg
 		c.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -234,7 +235,7 @@ func TestACMEUsesTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "acme", "relay.example.com"), append(key, cert...))
-	var log syncBuilder
+	var log locked.Buffer
 	r := startRelay(t, func(c *RelayConfig) {
 		c.DataDir = dir
 		c.TLS = TLSConfig{ACMEDomains: []string{"relay.example.com", "new.example.com"}, ACMEDirectory: authority.URL}

@@ -16,6 +16,7 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
+	"ahprelay/test/locked"
 	"ahprelay/test/refclient"
 )
 
@@ -49,7 +50,7 @@ func TestIncompatibleHostIsListed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said := &lockedBuffer{}
+			said := &locked.Buffer{}
 			agent, err := newAgent(t, func(c *Config) {
 				c.Relays, c.Version = []string{relay.URL()}, "4.2"
 				c.Token = func() (string, error) { return enrolment, nil }
@@ -62,7 +63,7 @@ func TestIncompatibleHostIsListed(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- agent.Run(ctx) }()
-			said.await(t, test.want, 1)
+			awaitText(t, said, test.want, 1)
 			info := hostInfo(t, relay.URL()+"/api/hosts/"+test.host, token)
 			if info.State != registry.Incompatible || !strings.Contains(info.Reason, test.want) {
 				t.Errorf("the relay lists the host as %+v; want it incompatible, with the reason %q", info, test.want)

@@ -9,6 +9,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/test/locked"
 )
 
 // TestRefusedTokenIsReportedAtOnce gives a host-agent a sequence of answers from its relay. The
@@ -55,7 +56,7 @@ func TestRefusedTokenEndsTheRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := &lockedBuffer{}
+	said := &locked.Buffer{}
 	agent, err := newAgent(t, func(c *Config) {
 		c.Relays, c.Token = []string{relay.URL()}, func() (string, error) { return token, nil }
 		c.Log = slog.New(slog.NewTextHandler(said, nil))
@@ -69,11 +70,11 @@ func TestRefusedTokenEndsTheRun(t *testing.T) {
 	agent.givesUpAfter = time.Millisecond
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Run(t.Context()) }()
-	said.await(t, `msg="lease acquired"`, 1)
+	awaitText(t, said, `msg="lease acquired"`, 1)
 	if err := relay.Revocations().Add(auth.Revocation{Token: "revoked", At: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	said.await(t, `msg="token refused"`, 1)
+	awaitText(t, said, `msg="token refused"`, 1)
 	if err := <-ended; !TokenRefused(err) {
 		t.Errorf("Run: %v; want the relay's refusal", err)
 	}

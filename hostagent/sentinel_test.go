@@ -1,7 +1,6 @@
 package hostagent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/test/locked"
 )
 
 // testSentinelInput returns a sentinel's input as a line: the host laptop, with a token for this
@@ -93,25 +93,11 @@ func TestSentinelGivesUp(t *testing.T) {
 	})
 }
 
-// lockedBuffer is a buffer that goroutines may read and write at the same time.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) await(t *testing.T, want string, times int) string {
+// awaitText waits until a text is written a number of times, and returns all that is written.
+func awaitText(t *testing.T, b *locked.Buffer, want string, times int) string {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		b.mu.Lock()
-		text := b.b.String()
-		b.mu.Unlock()
-		if strings.Count(text, want) >= times {
+		if text := b.String(); strings.Count(text, want) >= times {
 			return text
 		}
 	}
@@ -121,9 +107,9 @@ func (b *lockedBuffer) await(t *testing.T, want string, times int) string {
 
 // runSentinel runs the supervision of a sentinel with the program child(kind). stop ends it; said
 // has the log and what the program writes.
-func runSentinel(t *testing.T, kind string, now func() (sentinelInput, error)) (s *sentinel, said *lockedBuffer, stop func()) {
+func runSentinel(t *testing.T, kind string, now func() (sentinelInput, error)) (s *sentinel, said *locked.Buffer, stop func()) {
 	t.Helper()
-	said = &lockedBuffer{}
+	said = &locked.Buffer{}
 	s = newSentinel(SentinelCommand{Command: child(kind), Stderr: said}, slog.New(slog.NewTextHandler(said, nil)), now)
 	s.again = 10 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
@@ -155,7 +141,7 @@ func TestSentinelGetsItsInput(t *testing.T) {
 			return sentinelInput{}, os.ErrNotExist
 		}
 	})
-	text := said.await(t, `input {"token":"first","instance":"agent1"}`, 1)
+	text := awaitText(t, said, `input {"token":"first","instance":"agent1"}`, 1)
 	if strings.Contains(text, "s3cret") || !strings.Contains(text, "environment https_proxy=http://proxy:3128") {
 		t.Errorf("sentinel has\n%s\nwant the proxy, and no secret", text)
 	}
@@ -164,10 +150,10 @@ func TestSentinelGetsItsInput(t *testing.T) {
 	}
 	tokens <- "second"
 	signal(s.news)
-	said.await(t, `input {"token":"second","instance":"agent1"}`, 1)
+	awaitText(t, said, `input {"token":"second","instance":"agent1"}`, 1)
 	signal(s.news) // the input cannot be read now, so the sentinel keeps the previous
 	stop()
-	text = said.await(t, `input {"farewell":true}`, 1)
+	text = awaitText(t, said, `input {"farewell":true}`, 1)
 	if n := strings.Count(text, "input {"); n != 3 {
 		t.Errorf("%d lines; want 3:\n%s", n, text)
 	}
@@ -178,7 +164,7 @@ func TestSentinelGetsItsInput(t *testing.T) {
 func TestSentinelIsKept(t *testing.T) {
 	now := func() (sentinelInput, error) { return sentinelInput{Instance: "agent1"}, nil }
 	_, said, stop := runSentinel(t, "crash", now)
-	said.await(t, "sentinel ended: exit status 3", 3)
+	awaitText(t, said, "sentinel ended: exit status 3", 3)
 	stop()
 	_, _, stop = runSentinel(t, "deaf", now)
 	stop() // without the kill, the test would hang here
@@ -186,7 +172,7 @@ func TestSentinelIsKept(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { s.run(ctx) })
-	said.await(t, "no such file", 1)
+	awaitText(t, said, "no such file", 1)
 	cancel()
 	running.Wait()
 }

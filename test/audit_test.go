@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"ahprelay/auth"
 	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/audit"
+	"ahprelay/test/locked"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -123,24 +123,6 @@ func (a *auditTrail) awaits(from int, want string) {
 	}
 }
 
-// A sharedBuffer is a buffer that one goroutine writes while another reads it.
-type sharedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *sharedBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *sharedBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // A test performs every audited action. The relay must write a line for each action, to
 // the audit file and to its log. Neither may contain a token.
 func TestEveryAuditedActionIsWritten(t *testing.T) {
@@ -152,7 +134,7 @@ func TestEveryAuditedActionIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	log := &sharedBuffer{}
+	log := &locked.Buffer{}
 	var cfg stack.Config
 	cfg.Upstream = host.URL()
 	cfg.Relay.Gateway.AuditFile = file

@@ -9,12 +9,12 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/test/locked"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -180,7 +180,7 @@ func TestUndeclaredSamplingIsReportedOrRefused(t *testing.T) {
 	const ask = `{"jsonrpc":"2.0","id":"ask","method":"sampling/createMessage","params":{"channel":"` + mcpURI + `"}}`
 	for _, strict := range []bool{false, true} {
 		host := newScriptedHost(t)
-		var log lockedLog
+		var log locked.Buffer
 		cfg := stack.Config{Upstream: host.server.URL(), Log: slog.New(slog.NewTextHandler(&log, nil))}
 		if strict {
 			cfg.Relay = gateway.RelayConfig{Gateway: gateway.Config{Strict: []string{"default/*"}}}
@@ -213,23 +213,6 @@ func TestUndeclaredSamplingIsReportedOrRefused(t *testing.T) {
 	}
 }
 
-type lockedLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // A tool call waits for more rights, and clients connect with valid and invalid tokens
 // in each place. No token may appear in the logs or on the pages of the relay. The
 // search includes the bytes with which every JSON Web Token begins.
@@ -239,7 +222,7 @@ func TestNoTokenIsShown(t *testing.T) {
 	_, server := newRefhost(t, func(cfg *agenthost.Config) {
 		cfg.MCP = []agenthost.MCPServer{{Name: "tasks", Tokens: map[string][]string{secret: {"tasks.read", "tasks.publish"}}}}
 	})
-	var log lockedLog
+	var log locked.Buffer
 	var pages strings.Builder
 	s := startStack(t, stack.Config{Upstream: server.URL(), Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	look := func() {

@@ -11,10 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ahprelay/test/locked"
 )
 
 // Each of 1,000 sources causes many equal refusals and connects. The audit writes the
@@ -22,7 +23,7 @@ import (
 // the log. For each source, the counts add up to all its events.
 func TestEqualEventsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var file, log lockedBuilder
+		var file, log locked.Buffer
 		a := New(slog.New(slog.NewJSONHandler(&log, nil)), &file)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -71,24 +72,6 @@ func TestEqualEventsAreCounted(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A lockedBuilder is a strings.Builder for concurrent use.
-type lockedBuilder struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *lockedBuilder) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *lockedBuilder) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // A fullDisk fails all writes.

@@ -1,7 +1,6 @@
 package acp_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"ahprelay/internal/acp"
+	"ahprelay/test/locked"
 )
 
 // A recorder is a Handler that records the received messages. It answers requests with answer,
@@ -54,29 +54,12 @@ func (h *recorder) all() []string {
 // that the connection has written.
 func read(t *testing.T, input string, h *recorder, limits acp.Limits) (*acp.Conn, string) {
 	t.Helper()
-	var out lockedBuffer
+	var out locked.Buffer
 	conn := acp.NewConn(strings.NewReader(input), &out, h, limits)
 	if err := conn.Run(); !errors.Is(err, io.EOF) {
 		t.Fatalf("Run() = %v; want EOF", err)
 	}
 	return conn, out.String()
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func TestLinesThatAreNoMessagesAreCounted(t *testing.T) {
@@ -202,7 +185,7 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 		peer := &recorder{}
 		a, _ := pair(t, &recorder{}, peer, acp.Limits{Requests: 3})
 		var wg sync.WaitGroup
-		var refused lockedBuffer
+		var refused locked.Buffer
 		for range 5 {
 			wg.Go(func() {
 				if err := a.Call(t.Context(), "wait", nil, nil); err != nil {

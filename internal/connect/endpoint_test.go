@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/internal/connect"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/locked"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -44,7 +44,7 @@ type world struct {
 	tokens  *connect.Tokens
 	relay   *connect.Relay
 	address string
-	log     *lockedBuffer
+	log     *locked.Buffer
 	file    string // file with the relay's token
 	stop    func()
 }
@@ -72,7 +72,7 @@ func newWorldAt(t *testing.T, relay gateway.RelayConfig, change func(*connect.Co
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	w := &world{log: &lockedBuffer{}, tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), file: filepath.Join(t.TempDir(), "token")}
+	w := &world{log: &locked.Buffer{}, tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), file: filepath.Join(t.TempDir(), "token")}
 	if w.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: relay}); err != nil {
 		t.Fatal(err)
 	}
@@ -81,24 +81,6 @@ func newWorldAt(t *testing.T, relay gateway.RelayConfig, change func(*connect.Co
 	w.relay = connect.NewRelay(w.Relay.URL(), connect.FileTokens(w.file))
 	w.serve(t, connect.NewRelays(w.relay), change)
 	return w
-}
-
-// A lockedBuffer collects a log. It is safe for concurrent use.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func (w *world) writeToken(t *testing.T, change func(*auth.Client)) {
@@ -374,7 +356,7 @@ func newAway(t *testing.T) (*world, *faultproxy.Proxy) {
 	w := newWorld(t, nil)
 	gate := newGate(t, strings.TrimPrefix(w.Relay.URL(), "http://"))
 	gate.Cut()
-	away := &world{Stack: w.Stack, tokens: w.tokens, log: &lockedBuffer{}, file: w.file}
+	away := &world{Stack: w.Stack, tokens: w.tokens, log: &locked.Buffer{}, file: w.file}
 	away.serve(t, connect.NewRelays(connect.NewRelay("http://"+gate.Addr(), connect.FileTokens(w.file))), nil)
 	return away, gate
 }
@@ -470,7 +452,7 @@ func TestHostileRelayIsRefused(t *testing.T) {
 		data string
 	}{"text that is not UTF-8": {websocket.MessageText, "{\"jsonrpc\":\"\xff\"}"}, "binary": {websocket.MessageBinary, "{}"}} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{tokens: connect.NewTokens(""), log: &lockedBuffer{}}
+			w := &world{tokens: connect.NewTokens(""), log: &locked.Buffer{}}
 			relay, err := stack.Serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if ws, err := websocket.Accept(rw, r, nil); err == nil {
 					_ = ws.Write(r.Context(), answer.kind, []byte(answer.data))

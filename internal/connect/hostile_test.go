@@ -15,6 +15,7 @@ import (
 
 	"ahprelay/broker/resume"
 	"ahprelay/internal/connect"
+	"ahprelay/test/locked"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -107,7 +108,7 @@ func behindHostile(t *testing.T, base *world, change func(*hostileRelay, int, in
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	w := &world{Stack: base.Stack, tokens: base.tokens, log: &lockedBuffer{}, file: base.file}
+	w := &world{Stack: base.Stack, tokens: base.tokens, log: &locked.Buffer{}, file: base.file}
 	w.serve(t, connect.NewRelays(connect.NewRelay("http"+strings.TrimPrefix(server.URL(), "ws"), connect.FileTokens(base.file))), nil)
 	return w, h
 }

@@ -23,6 +23,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/internal/connect"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/locked"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -340,7 +341,7 @@ func TestMessageCutByARestartIsSentAgain(t *testing.T) {
 	if err := os.WriteFile(file, []byte("any"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), log: &lockedBuffer{}}
+	w := &world{tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), log: &locked.Buffer{}}
 	w.serve(t, connect.NewRelays(connect.NewRelay(server.URL, connect.FileTokens(file))), nil)
 	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
 	if err != nil {

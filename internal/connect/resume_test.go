@@ -15,6 +15,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/internal/connect"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/locked"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -38,7 +39,7 @@ func newJourney(t *testing.T, relay gateway.Config) *journey {
 func newJourneyAt(t *testing.T, relay gateway.RelayConfig) *journey {
 	t.Helper()
 	base := newWorldAt(t, relay, nil)
-	j := &journey{world: &world{Stack: base.Stack, tokens: base.tokens, log: &lockedBuffer{}, file: base.file}}
+	j := &journey{world: &world{Stack: base.Stack, tokens: base.tokens, log: &locked.Buffer{}, file: base.file}}
 	j.gate = newGate(t, strings.TrimPrefix(base.Relay.URL(), "http://"))
 	j.serve(t, connect.NewRelays(connect.NewRelay("http://"+j.gate.Addr(), connect.FileTokens(base.file))), nil)
 	var err error

@@ -3,7 +3,6 @@
 package browser_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,39 +11,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 
+	"ahprelay/test/locked"
 	"ahprelay/test/procs"
 )
 
 // An editor is acpx in a terminal, with a session as its agent.
 type editor struct {
 	t    *testing.T
-	out  output
+	out  locked.Buffer
 	in   io.Closer
 	done chan struct{}
-}
-
-// An output is what a program has written.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 // editor sends a prompt to a session from acpx, in a terminal: it asks there before a tool
