@@ -19,6 +19,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"ahprelay/test/document"
 	"ahprelay/test/faultproxy"
 	"ahprelay/test/faults"
 	"ahprelay/test/procs"
@@ -29,7 +30,7 @@ type flags struct {
 	Parallel int    `default:"5" help:"Rows at a time (${default})."`
 	Clients  int    `default:"5" help:"Clients on the chat (${default})."`
 	Patience int    `default:"1" help:"How many times longer than promised things may take (${default}), on machines that are busy otherwise."`
-	Out      string `placeholder:"FILE" type:"path" help:"Write the table into this Markdown file, below its line that says where."`
+	Out      string `placeholder:"FILE" type:"path" help:"Write the table into this Markdown file, between its marks."`
 	Keep     string `placeholder:"DIR" type:"path" help:"Keep logs and records of all processes here. Default: only of rows that broke a promise, in a new directory."`
 	List     bool   `help:"Print the names of the rows."`
 }
@@ -89,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if _, err := stdout.Write(table.Bytes()); err != nil {
 			return err
 		}
-	} else if err := replaceTable(f.Out, table.Bytes()); err != nil {
+	} else if err := document.Replace(f.Out, "make faults", table.Bytes()); err != nil {
 		return err
 	}
 	for _, r := range results {
@@ -161,19 +162,4 @@ func runAll(ctx context.Context, f flags, rows []faults.Row, progress io.Writer)
 		fmt.Fprintln(progress, "logs and records of rows that broke a promise:", dir)
 	}
 	return results, ctx.Err()
-}
-
-// marker is the line in a document below which the program writes the table.
-const marker = "<!-- make faults writes all below this line -->\n"
-
-func replaceTable(file string, table []byte) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	head, _, found := bytes.Cut(text, []byte(marker))
-	if !found {
-		return fmt.Errorf("%s has no line %q", file, marker[:len(marker)-1])
-	}
-	return os.WriteFile(file, append(append(head, marker+"\n"...), table...), 0o644)
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -20,25 +18,5 @@ func TestNamedRowsArePrinted(t *testing.T) {
 		if err := run(t.Context(), args, &out, &errs); err == nil {
 			t.Errorf("run(%q) returns no error; want one", args)
 		}
-	}
-}
-
-// The program replaces the table below the marker, and keeps the text above it.
-func TestTextAboveTheTableIsKept(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "f.md")
-	if err := os.WriteFile(file, []byte("head\n"+marker+"\nold\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := replaceTable(file, []byte("new\n")); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := os.ReadFile(file); string(got) != "head\n"+marker+"\nnew\n" {
-		t.Errorf("the file is %q; want the head, the mark and the new text", got)
-	}
-	if err := os.WriteFile(file, []byte("head\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := replaceTable(file, nil); err == nil {
-		t.Error("replaceTable writes a file without a mark; want an error")
 	}
 }
