@@ -209,10 +209,7 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
 	for i, v := range pair {
 		cfg := siteConfig{name: "busy"}
 		if wants(burstBytes, slowBytes) {
-			cfg.between = func(target string) (addr string, err error) {
-				v.meter, err = b.meter(target)
-				return v.meter.Addr(), err
-			}
+			cfg.between = b.metered(&v.meter)
 		}
 		s, way, err := b.variant(a, i, cfg)
 		if err != nil {
@@ -224,8 +221,7 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
 		if v.crowd, err = b.join(way, name, b.many(100), 0, actionSize); err != nil {
 			return err
 		}
-		args := loadgen.DialArgs{Group: name, URL: way.url, Tokens: way.tokens, Callers: 1}
-		if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+		if err := way.callers(b.clients, name, 1); err != nil {
 			return err
 		}
 	}
@@ -274,36 +270,20 @@ func (b *testbed) inTurns(times int, run func(i int) error) error {
 	return nil
 }
 
-// used returns the processor time that relay and host-agent have used so far.
-func (v *variant) used() (relay, agent time.Duration, err error) {
-	if relay, err = loadgen.CPU(v.relay.Pid()); err == nil {
-		agent, err = loadgen.CPU(v.agents[0].Pid())
-	}
-	return relay, agent, err
-}
-
 // hear lets the host stream to the variant's clients, and records the cost and the
 // delays.
 func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, delay, sent quantity) error {
-	relay, agent, err := v.used()
-	if err != nil {
-		return err
-	}
 	var bytes int64
 	if v.meter != nil {
 		bytes = v.meter.Bytes()
 	}
-	got, err := v.crowd.hear(pace, v.bed.long(d), true)
-	if err != nil {
-		return err
-	}
-	relayAfter, agentAfter, err := v.used()
+	got, err := v.crowd.hear(pace, v.bed.long(d), true, v.agents[0].Pid())
 	if err != nil {
 		return err
 	}
 	n := float64(got.Delivered)
-	v.note(ofRelay, (relayAfter-relay).Seconds()*1e6/n)
-	v.note(ofAgent, (agentAfter-agent).Seconds()*1e6/n)
+	v.note(ofRelay, micros(got.CPU)/n)
+	v.note(ofAgent, micros(got.Others[0])/n)
 	v.note(delay, ms(got.Delays.P50))
 	if v.meter != nil {
 		v.note(sent, float64(v.meter.Bytes()-bytes)/float64(got.Actions))
@@ -315,7 +295,8 @@ func (v *variant) note(q quantity, value float64) { v.is[q] = append(v.is[q], va
 
 // ask lets clients send requests, and records the cost and the delays.
 func (v *variant) ask() error {
-	relay, agent, err := v.used()
+	pids := []int{v.relay.Pid(), v.agents[0].Pid()}
+	before, err := usedBy(pids)
 	if err != nil {
 		return err
 	}
@@ -323,12 +304,12 @@ func (v *variant) ask() error {
 	if err != nil {
 		return err
 	}
-	relayAfter, agentAfter, err := v.used()
+	after, err := usedBy(pids)
 	if err != nil {
 		return err
 	}
 	v.note(askDelay, ms(delays.P50))
-	v.note(askCost, (relayAfter-relay+agentAfter-agent).Seconds()*1e6/float64(delays.Count))
+	v.note(askCost, micros(after[0]-before[0]+after[1]-before[1])/float64(delays.Count))
 	return nil
 }
 

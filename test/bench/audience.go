@@ -41,10 +41,7 @@ func audience(b *testbed) ([]Figure, error) {
 	var meter *stack.Meter
 	s, relay, err := b.oneHost(siteConfig{
 		relayFlags: audienceLimits,
-		between: func(target string) (addr string, err error) {
-			meter, err = b.meter(target)
-			return meter.Addr(), err
-		},
+		between:    b.metered(&meter),
 	})
 	if err != nil {
 		return nil, err
@@ -136,44 +133,19 @@ func (b *testbed) measureAudience(ways []*audienceWay, meter *stack.Meter) error
 	}
 	return b.rounds(func(int) error {
 		for _, w := range ways {
-			before, sent, err := spent(w.pays, meter)
+			before := meter.Bytes()
+			got, err := w.crowd.hear(told, b.long(1500*time.Millisecond), false, w.pays...)
 			if err != nil {
 				return err
 			}
-			got, err := w.crowd.hear(told, b.long(1500*time.Millisecond), false)
-			if err != nil {
-				return err
+			n, total := float64(got.Actions), 0.0
+			for _, used := range got.Others {
+				total += micros(used) / n
 			}
-			after, now, err := spent(w.pays, meter)
-			if err != nil {
-				return err
-			}
-			n := float64(got.Actions)
-			all := series{}
-			for i := range before {
-				all = append(all, float64((after[i]-before[i]).Microseconds())/n)
-			}
-			total := 0.0
-			for _, each := range all {
-				total += each
-			}
-			w.cpu, w.host, w.sent = append(w.cpu, total), append(w.host, all[0]), append(w.sent, float64(now-sent)/n)
+			w.cpu, w.host, w.sent = append(w.cpu, total), append(w.host, micros(got.Others[0])/n), append(w.sent, float64(meter.Bytes()-before)/n)
 		}
 		return nil
 	})
-}
-
-// spent returns the processor time that processes have used, and the bytes that a meter
-// has counted.
-func spent(pids []int, meter *stack.Meter) (used []time.Duration, bytes int64, err error) {
-	for _, pid := range pids {
-		one, err := loadgen.CPU(pid)
-		if err != nil {
-			return nil, 0, err
-		}
-		used = append(used, one)
-	}
-	return used, meter.Bytes(), nil
 }
 
 func audienceFigures(many int, ways []*audienceWay) (figures []Figure) {

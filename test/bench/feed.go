@@ -70,12 +70,12 @@ func (b *testbed) feedAt(pace loadgen.Pace, sites []*site, ways []*system, heard
 	err = b.rounds(func(int) error {
 		for i, c := range crowds {
 			began := heard.Load()
-			sample, agent, err := c.hearWith(sites[i].agents[0].Pid(), pace, b.long(time.Second))
+			sample, err := c.hear(pace, b.long(time.Second), false, sites[i].agents[0].Pid())
 			if err != nil {
 				return err
 			}
 			n := float64(sample.Delivered)
-			got.both[i] = append(got.both[i], micros(sample.CPU+agent)/n)
+			got.both[i] = append(got.both[i], micros(sample.CPU+sample.Others[0])/n)
 			got.relays[i] = append(got.relays[i], micros(sample.CPU)/n)
 			if i == 0 {
 				got.heard = append(got.heard, 100*float64(heard.Load()-began)/n)
@@ -92,20 +92,6 @@ func (b *testbed) feedAt(pace loadgen.Pace, sites []*site, ways []*system, heard
 }
 
 func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }
-
-// hearWith is hear. It also returns the processor time that process pid has used
-// meanwhile.
-func (c *crowd) hearWith(pid int, pace loadgen.Pace, d time.Duration) (s sample, used time.Duration, err error) {
-	before, err := loadgen.CPU(pid)
-	if err != nil {
-		return s, 0, err
-	}
-	if s, err = c.hear(pace, d, false); err != nil {
-		return s, 0, err
-	}
-	after, err := loadgen.CPU(pid)
-	return s, after - before, err
-}
 
 // read makes a NATS client receive all messages for the site's first host, until the
 // part ends. It returns a counter of these messages.

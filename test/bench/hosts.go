@@ -31,7 +31,7 @@ func hosts(b *testbed) ([]Figure, error) {
 			return err
 		}
 		defer s.end()
-		wait(b, hostsIdle)
+		waitIdle(b)
 		before, err := resident(s.relay.Pid())
 		if err != nil {
 			return err
@@ -40,13 +40,13 @@ func hosts(b *testbed) ([]Figure, error) {
 		if err := s.comeTogether(few); err != nil {
 			return err
 		}
-		wait(b, hostsIdle)
+		waitIdle(b)
 		used, err := loadgen.CPU(s.relay.Pid())
 		if err != nil {
 			return err
 		}
 		began := time.Now()
-		wait(b, hostsIdle)
+		waitIdle(b)
 		now, err := loadgen.CPU(s.relay.Pid())
 		if err != nil {
 			return err
@@ -79,7 +79,7 @@ func seconds(b *testbed, round, few, more int) (each float64, err error) {
 		return 0, err
 	}
 	defer s.end()
-	wait(b, hostsIdle)
+	waitIdle(b)
 	before, err := resident(s.relay.Pid())
 	if err != nil {
 		return 0, err
@@ -89,7 +89,7 @@ func seconds(b *testbed, round, few, more int) (each float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	wait(b, hostsIdle)
+	waitIdle(b)
 	after, err := resident(s.relay.Pid())
 	return (after - before) / float64(more) / 1024, err
 }
@@ -122,10 +122,10 @@ func (s *site) openSecond(b *testbed, n int) (end func(), err error) {
 	return end, nil
 }
 
-// wait waits for d, or until the part ends.
-func wait(b *testbed, d time.Duration) {
+// waitIdle waits for hostsIdle, or until the part ends.
+func waitIdle(b *testbed) {
 	select {
 	case <-b.ctx.Done():
-	case <-time.After(b.long(d)):
+	case <-time.After(b.long(hostsIdle)):
 	}
 }

@@ -31,13 +31,10 @@ func large(b *testbed) ([]Figure, error) {
 	}
 	pairs := []*pair{{name: "relay"}, {name: "direct"}}
 	for i, way := range []*system{relay, b.direct()} {
-		args := loadgen.DialArgs{Group: pairs[i].name, URL: way.url, Tokens: way.tokens, Callers: b.many(20)}
-		if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+		if err := way.callers(b.clients, pairs[i].name, b.many(20)); err != nil {
 			return nil, err
 		}
-		args.Callers = 1
-		args.Group += "-large"
-		if err := reader.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+		if err := way.callers(reader, pairs[i].name+"-large", 1); err != nil {
 			return nil, err
 		}
 	}

@@ -29,8 +29,7 @@ func (b *testbed) latency(slack string) ([]Figure, error) {
 	}
 	names := []string{"direct", "ports", "tcp"}
 	for i, way := range systems {
-		args := loadgen.DialArgs{Group: names[i], URL: way.url, Tokens: way.tokens, Callers: 1}
-		if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+		if err := way.callers(b.clients, names[i], 1); err != nil {
 			return nil, err
 		}
 		if _, err := b.ask(names[i], 100*time.Millisecond); err != nil { // warms up

@@ -79,8 +79,7 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := loadgen.DialArgs{Group: name + "-quiet", URL: quiet.url, Tokens: quiet.tokens, Callers: b.many(4)}
-	if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+	if err := quiet.callers(b.clients, name+"-quiet", b.many(4)); err != nil {
 		return nil, err
 	}
 	other := *b
@@ -143,8 +142,8 @@ func (b *testbed) noises(s *site, i int) ([]*noise, error) {
 	if err != nil {
 		return nil, err
 	}
-	asking := loadgen.DialArgs{Group: s.cfg.name + "-asking", URL: busy.url, Tokens: busy.tokens, Callers: b.many(busyClients)}
-	if err := b.clients.Call("Clients.Dial", asking, &loadgen.None{}); err != nil {
+	asking := s.cfg.name + "-asking"
+	if err := busy.callers(b.clients, asking, b.many(busyClients)); err != nil {
 		return nil, err
 	}
 	viewer, long := b.clients, b.long(noiseTime)
@@ -161,7 +160,7 @@ func (b *testbed) noises(s *site, i int) ([]*noise, error) {
 		what: "so many of another tenant's", means: "Nor do clients that ask a lot.",
 		make: func() (float64, error) {
 			var reply loadgen.CallReply
-			err := viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking.Group, Request: 512, Answer: 512, For: long}, &reply)
+			err := viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking, Request: 512, Answer: 512, For: long}, &reply)
 			return float64(reply.Delays.Count) / reply.Took.Seconds() / 1e3, err
 		},
 	}}

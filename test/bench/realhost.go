@@ -52,14 +52,11 @@ func (b *testbed) startReal() (*realHost, error) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err
 	}
-	cmd, err := b.command("real-host", "env", "PORT="+port, "LOG=off", "STATE="+state, b.o.HostCommand)
+	pid, err := b.command("real-host", at, "env", "PORT="+port, "LOG=off", "STATE="+state, b.o.HostCommand)
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.ready(b, at); err != nil {
-		return nil, err
-	}
-	h := &realHost{bed: b, url: "ws://" + at, pid: cmd.cmd.Process.Pid}
+	h := &realHost{bed: b, url: "ws://" + at, pid: pid}
 	if h.driver, err = refclient.Dial(b.ctx, h.url, refclient.Options{}); err != nil {
 		return nil, err
 	}
@@ -246,10 +243,7 @@ func (b *testbed) realAudience() ([]Figure, error) {
 	var meter *stack.Meter
 	s, relay, err := b.oneHost(siteConfig{
 		name: "real", upstreams: []string{h.url}, relayFlags: audienceLimits,
-		between: func(target string) (addr string, err error) {
-			meter, err = b.meter(target)
-			return meter.Addr(), err
-		},
+		between: b.metered(&meter),
 	})
 	if err != nil {
 		return nil, err

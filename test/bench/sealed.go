@@ -114,13 +114,7 @@ func (b *testbed) sealedWays(name string, natsTCP bool, upstreams ...string) (p 
 	for i := range p.sites {
 		p.sites[i], err = b.site(siteConfig{
 			name: name + "-" + sealedNames[i], natsTCP: natsTCP, sealed: i == 1, upstreams: upstreams,
-			between: func(target string) (string, error) {
-				var err error
-				if p.meters[i], err = b.meter(target); err != nil {
-					return "", err
-				}
-				return p.meters[i].Addr(), nil
-			},
+			between: b.metered(&p.meters[i]),
 		})
 		if err != nil {
 			return nil, err
@@ -220,21 +214,12 @@ func sealedFanout(b *testbed) ([]Figure, error) {
 	err = b.rounds(func(int) error {
 		for range 2 {
 			for i, c := range crowds {
-				pid := p.sites[i].agents[0].Pid()
-				before, err := loadgen.CPU(pid)
-				if err != nil {
-					return err
-				}
-				got, err := c.hear(saturated(n), b.long(roundTime), false)
-				if err != nil {
-					return err
-				}
-				after, err := loadgen.CPU(pid)
+				got, err := c.hear(saturated(n), b.long(roundTime), false, p.sites[i].agents[0].Pid())
 				if err != nil {
 					return err
 				}
 				relay[i] = append(relay[i], got.perCPU()/1e6)
-				agent[i] = append(agent[i], float64(got.Delivered)/(after-before).Seconds()/1e6)
+				agent[i] = append(agent[i], float64(got.Delivered)/got.Others[0].Seconds()/1e6)
 			}
 		}
 		return nil
@@ -260,8 +245,7 @@ func sealedLatency(b *testbed) ([]Figure, error) {
 	}
 	defer p.end()
 	for i, way := range p.ways {
-		args := loadgen.DialArgs{Group: sealedNames[i], URL: way.url, Tokens: way.tokens, Callers: 1, Seal: way.seal}
-		if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+		if err := way.callers(b.clients, sealedNames[i], 1); err != nil {
 			return nil, err
 		}
 		if _, err := b.ask(sealedNames[i], 200*time.Millisecond); err != nil { // warms up

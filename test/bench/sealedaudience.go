@@ -56,10 +56,7 @@ func sealedAudience(b *testbed) ([]Figure, error) {
 	var meter *stack.Meter
 	s, relay, err := b.oneHost(siteConfig{
 		name: "sealed-audience", sealed: true, relayFlags: audienceLimits,
-		between: func(target string) (addr string, err error) {
-			meter, err = b.meter(target)
-			return meter.Addr(), err
-		},
+		between: b.metered(&meter),
 	})
 	if err != nil {
 		return nil, err

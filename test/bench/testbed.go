@@ -100,6 +100,11 @@ func (b *testbed) start(name, role string) (*loadgen.Process, error) {
 	return p, err
 }
 
+// callers connects n callers to a system, from a load generator.
+func (s *system) callers(from *loadgen.Process, group string, n int) error {
+	return from.Call("Clients.Dial", loadgen.DialArgs{Group: group, URL: s.url, Tokens: s.tokens, Callers: n, Seal: s.seal}, &loadgen.None{})
+}
+
 func (b *testbed) close() {
 	for i := range b.ends {
 		b.ends[len(b.ends)-1-i]()
@@ -218,8 +223,8 @@ func (c *crowd) leave() error {
 // A sample is the result of a round.
 type sample struct {
 	loadgen.StreamReply
-	CPU    time.Duration // processor time of the system
-	Load   time.Duration // processor time of host and clients
+	CPU    time.Duration   // processor time of the system
+	Others []time.Duration // processor time of further processes
 	Delays loadgen.Delays
 }
 
@@ -227,23 +232,27 @@ type sample struct {
 func (s sample) perCPU() float64 { return float64(s.Delivered) / s.CPU.Seconds() }
 
 // hear makes the host stream to a crowd, and returns an error unless every frame
-// arrives.
-func (c *crowd) hear(pace loadgen.Pace, d time.Duration, timed bool) (s sample, err error) {
+// arrives. others are further processes whose processor time is measured.
+func (c *crowd) hear(pace loadgen.Pace, d time.Duration, timed bool, others ...int) (s sample, err error) {
 	if err := c.time(timed); err != nil {
 		return s, err
 	}
-	before, err := c.used()
+	pids := append([]int{c.pid}, others...)
+	before, err := usedBy(pids)
 	if err != nil {
 		return s, err
 	}
 	if s.StreamReply, err = c.stream(pace, d); err != nil {
 		return s, errors.Join(err, c.whole())
 	}
-	after, err := c.used()
+	after, err := usedBy(pids)
 	if err != nil {
 		return s, err
 	}
-	s.CPU, s.Load = after.system-before.system, after.load-before.load
+	s.CPU = after[0] - before[0]
+	for i := range others {
+		s.Others = append(s.Others, after[i+1]-before[i+1])
+	}
 	state, err := c.state()
 	s.Delays = state.Delays
 	return s, err
@@ -265,21 +274,16 @@ func (c *crowd) time(on bool) error {
 	return c.bed.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{})
 }
 
-// A usage is the processor time of the system, and of host and clients.
-type usage struct{ system, load time.Duration }
-
-func (c *crowd) used() (u usage, err error) {
-	if u.system, err = loadgen.CPU(c.pid); err != nil {
-		return u, fmt.Errorf("%s: %w", c.system.name, err)
-	}
-	for _, p := range []*loadgen.Process{c.bed.host, c.bed.clients} {
-		used, err := loadgen.CPU(p.Pid())
+// usedBy returns the processor time that each process has used so far.
+func usedBy(pids []int) (all []time.Duration, err error) {
+	for _, pid := range pids {
+		used, err := loadgen.CPU(pid)
 		if err != nil {
-			return u, err
+			return nil, err
 		}
-		u.load += used
+		all = append(all, used)
 	}
-	return u, nil
+	return all, nil
 }
 
 // state returns the state of the first channel's readers. It returns an error if a

@@ -78,10 +78,7 @@ func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
 	} {
 		w := &uplinkWay{name: cfg.name}
 		cfg.name = fmt.Sprintf("site-%d", i)
-		cfg.between = func(target string) (string, error) {
-			w.meter, err = b.meter(target)
-			return w.meter.Addr(), err
-		}
+		cfg.between = b.metered(&w.meter)
 		s, err := b.site(cfg)
 		if err != nil {
 			return nil, err
@@ -101,11 +98,7 @@ func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
 // uplinkOverSSH adds the way through an SSH tunnel, if SSH is installed.
 func (b *testbed) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
 	w := &uplinkWay{name: sshName}
-	way, err := b.sshTunnel(func(target string) (string, error) {
-		var err error
-		w.meter, err = b.meter(target)
-		return w.meter.Addr(), err
-	})
+	way, err := b.sshTunnel(b.metered(&w.meter))
 	if errors.Is(err, errNoSSH) {
 		b.say("%v; %s is left out", err, sshName)
 		return ways, nil
@@ -117,11 +110,14 @@ func (b *testbed) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
 	return append(ways, w), err
 }
 
-// meter starts a meter in front of an address. The testbed's end closes it.
-func (b *testbed) meter(target string) (*stack.Meter, error) {
-	m, err := stack.NewMeter(target)
-	if err == nil {
-		b.ends = append(b.ends, m.Close)
+// metered returns a function for siteConfig.between, which puts a meter there. The
+// testbed's end closes it.
+func (b *testbed) metered(m **stack.Meter) func(target string) (addr string, err error) {
+	return func(target string) (addr string, err error) {
+		if *m, err = stack.NewMeter(target); err != nil {
+			return "", err
+		}
+		b.ends = append(b.ends, (*m).Close)
+		return (*m).Addr(), nil
 	}
-	return m, err
 }

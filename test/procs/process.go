@@ -179,11 +179,15 @@ type Bench struct {
 	all []*Process
 }
 
-// Process returns a process for a program, which is not started. netns is the process's
-// network namespace; "" is that of this process.
+// Process returns a process for a program, which is not started. program is a name in
+// Programs or an absolute path. netns is the process's network namespace; "" is that of
+// this process.
 func (b *Bench) Process(netns, name, program string, args ...string) *Process {
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(b.Programs, program)
+	}
 	p := &Process{
-		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
+		name: name, netns: netns, program: program, args: args,
 		env: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=0", "XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // directory of control sockets, apart from this user's own
 		log: filepath.Join(b.Dir, name+".log"), slack: b.Slack,
 	}
