@@ -156,8 +156,11 @@ func (e *ear) heard(what string) (at time.Time, known bool) {
 	return at, known
 }
 
-// Far measures three relays with long delays between them.
-func Far(ctx context.Context, c *Cluster, s Sizes, regions bool, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
+func far(ctx context.Context, c *Cluster, s *Plan) ([]Row, error)     { return apart(ctx, c, s, false) }
+func regions(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) { return apart(ctx, c, s, true) }
+
+// apart measures three relays, or three regions, with long delays between them.
+func apart(ctx context.Context, c *Cluster, s *Plan, regions bool) ([]Row, error) {
 	if err := c.Spread(s.Delay, regions); err != nil {
 		return nil, err
 	}
@@ -166,7 +169,7 @@ func Far(ctx context.Context, c *Cluster, s Sizes, regions bool, fleet func(cont
 		return nil, err
 	}
 	defer c.Stop()
-	stop, err := fleet(ctx, c, s.Far)
+	stop, err := s.Fleet(ctx, c, s.Far)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +211,7 @@ func Far(ctx context.Context, c *Cluster, s Sizes, regions bool, fleet func(cont
 
 // changes updates the watched host again and again during the time s.Watch. It returns
 // the longest time until all relays knew an update.
-func changes(ctx context.Context, s Sizes, holder *registry.LeaseHolder, ears []*ear) (worst time.Duration, err error) {
+func changes(ctx context.Context, s *Plan, holder *registry.LeaseHolder, ears []*ear) (worst time.Duration, err error) {
 	began := time.Now()
 	for i := range s.Changes {
 		change, said := fmt.Sprint("change-", i), time.Now()

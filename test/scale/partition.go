@@ -10,12 +10,12 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// Partition isolates the first of three relays for the time s.Cut. A host-agent at this
+// partition isolates the first of three relays for the time s.Cut. A host-agent at this
 // relay holds a host. A second host-agent for the same host waits at the second relay.
 //
 // A relay serves the host-agent that it lists: it connects clients to this instance,
 // with the number of the instance's lease.
-func Partition(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+func partition(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
 	if err := c.Spread(0, false); err != nil {
 		return nil, err
 	}

@@ -27,10 +27,10 @@ import (
 // clientsEach is the number of clients on each side of a cut.
 const clientsEach = 3
 
-// PartitionClients is Partition with complete relays, two host-agents for the same
+// partitionClients is partition with complete relays, two host-agents for the same
 // host, and clients under load on both sides: at the isolated relay, and at the relay
 // without a host-agent. The isolated relay must go on serving its clients.
-func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+func partitionClients(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
 	defer func() { _ = c.ways.Close() }()
 	p, err := c.divide(ctx, gateway.MinorityServe)
 	defer p.close()
@@ -58,7 +58,7 @@ func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err
 
 // measure cuts the cluster in two and heals it. It returns rows with the effects on
 // clients.
-func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+func (p *divided) measure(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
 	c.ways.Cut(0)
 	began := time.Now()
 	if err := p.awaitEndpoint(ctx, p.relays[2], p.relays[1]); err != nil {

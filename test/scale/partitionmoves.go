@@ -19,11 +19,11 @@ import (
 // closed with 4100. The relay must first notice the cut, and then waits for 15 s.
 const longestNotice = 30 * time.Second
 
-// PartitionMoves is PartitionClients with a single host-agent, which reaches all
+// partitionMoves is partitionClients with a single host-agent, which reaches all
 // relays. Its relay is isolated, so the host-agent moves to another relay. The clients
 // there must keep their connections. s.Apart host-agents without hosts, a third of them
 // at the isolated relay, move at the same time.
-func PartitionMoves(ctx context.Context, c *Cluster, s Sizes, fleet StartAgents) (rows []Row, err error) {
+func partitionMoves(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
 	defer func() { _ = c.ways.Close() }()
 	p, err := c.divide(ctx, gateway.MinorityRead)
 	defer p.close()
@@ -39,7 +39,7 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes, fleet StartAgents)
 	if err != nil {
 		return nil, fmt.Errorf("before the cut: %w", err)
 	}
-	more, err := p.surround(ctx, c, s.Apart, fleet)
+	more, err := p.surround(ctx, c, s.Apart, s.Agents)
 	if err != nil {
 		return nil, fmt.Errorf("before the cut: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -39,6 +40,22 @@ type RealRun struct {
 	empty  float64 // processors that the relays use without host-agents
 	stops  []func()
 	rows   []Row
+}
+
+// realAgents runs a RealRun. Its host-agents rest for 25 s before a relay is killed.
+func realAgents(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
+	programs, err := build(ctx, c.dir)
+	if err != nil {
+		return nil, err
+	}
+	run := RealRun{Programs: programs, Dir: c.dir, Hosts: s.Real, Relays: s.RealRelays, Restarts: 5, Settle: 25 * time.Second, Fleet: s.Agents}
+	return run.Run(ctx)
+}
+
+// build builds the programs below a directory.
+func build(ctx context.Context, dir string) (programs string, err error) {
+	programs = filepath.Join(dir, "programs")
+	return programs, errors.Join(os.Mkdir(programs, 0o700), procs.BuildTo(ctx, programs))
 }
 
 // StartAgents starts host-agents for the keys in a directory. stop ends them.

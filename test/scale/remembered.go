@@ -20,9 +20,9 @@ import (
 // sessionSize is the size of a remembered session in bytes.
 const sessionSize = 4 << 10
 
-// Remembered lets all hosts write the last state of all their sessions at once, and
+// rememberedSessions lets all hosts write the last state of all their sessions at once, and
 // then measures the relays at rest.
-func Remembered(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) (rows []Row, err error) {
+func rememberedSessions(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func Remembered(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Con
 	}
 	defer records.Close()
 	defer keeper.Close()
-	stop, err := fleet(ctx, c, s.Few)
+	stop, err := s.Fleet(ctx, c, s.Few)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func Remembered(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Con
 	if err := await(ctx, func() bool { return r.Online(FleetTenants) >= s.Few }); err != nil {
 		return nil, fmt.Errorf("hosts come online: %w", err)
 	}
-	w, err := newRememberingHosts(&Fleet{Keys: c.Keys, URLs: c.URLs()}, s)
+	w, err := newRememberingHosts(&Fleet{Keys: c.Keys, URLs: c.URLs()}, s.Sizes)
 	if err != nil {
 		return nil, err
 	}

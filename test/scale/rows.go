@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"syscall"
 	"time"
@@ -13,27 +14,59 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Sizes are the numbers and durations of a run.
+// Sizes are the numbers and durations of a run. The tags describe flags of make scale.
 type Sizes struct {
-	Few, Many int           // numbers of hosts: the costs with Few are compared with those with Many
-	Restart   int           // number of hosts at a cluster of three that restarts
-	Hosts     int           // number of idle hosts
-	Relays    int           // number of relays for the idle hosts
-	Watch     time.Duration // how long idle and distant hosts are measured
-	Tenants   []int         // numbers of tenants, each with a single host
-	Far       int           // number of hosts at three relays that are far from each other
-	Delay     time.Duration // delay between these relays, in each direction
-	Changes   int           // number of changes of a distant host
-	Cut       time.Duration // how long a relay is isolated
-	Sessions  int           // remembered sessions of each host, of which there are Few
-
-	Real       int // number of host-agents with their own connections
-	RealRelays int // number of relays for these
-	Apart      int // number of host-agents with their own connections at a cluster that is cut in two
+	Few        int           `default:"1000" help:"Hosts between which costs are compared (${default})."`
+	Many       int           `default:"50000" help:"Hosts between which costs are compared (${default})."`
+	Restart    int           `default:"20000" help:"Hosts of a cluster that is restarted (${default})."`
+	Hosts      int           `default:"100000" help:"Idle hosts (${default})."`
+	Relays     int           `default:"10" help:"Relays of idle hosts (${default})."`
+	Watch      time.Duration `default:"20s" help:"How long idle and distant hosts are measured (${default})."`
+	Tenants    []int         `default:"1000,10000" help:"Tenants, each with a single host (${default})."`
+	Far        int           `default:"5000" help:"Hosts of relays that are far from each other (${default})."`
+	Delay      time.Duration `default:"35ms" help:"Between those, each way (${default})."`
+	Changes    int           `default:"20" help:"Changes of a distant host (${default})."`
+	Cut        time.Duration `default:"40s" help:"How long a relay is isolated (${default})."`
+	Sessions   int           `default:"100" help:"Remembered sessions of each of the few hosts (${default})."`
+	Real       int           `default:"20000" help:"Host-agents with connections of their own (${default})."`
+	Apart      int           `default:"3000" help:"Host-agents with connections of their own at a cluster that is cut in two (${default})."`
+	RealRelays int           `default:"4" help:"Relays of --real host-agents (${default}). After a crash, each other relay has up to two connections for each of its host-agents."`
 }
 
-// Full are the sizes with which make scale runs by default.
-var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second, Sessions: 100, Real: 20000, RealRelays: 4, Apart: 3000}
+// A Plan describes a run: its sizes, and how it starts the processes beside the relays.
+type Plan struct {
+	Sizes
+	Fleet  func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) // starts a Fleet
+	Join   func(ctx context.Context, c *Cluster, hosts int) error                    // calls JoinAndKnow
+	Agents StartAgents
+}
+
+// A Measurement makes rows of the table with a cluster that has not started.
+type Measurement struct {
+	Name   string
+	Relays int // of the cluster; -1: Sizes.Relays
+	Run    func(context.Context, *Cluster, *Plan) ([]Row, error)
+}
+
+// Measurements are all measurements, in the order of the table.
+var Measurements = []Measurement{
+	{"costs", 1, costs}, {"tenants", 1, tenants}, {"restart", 3, restart}, {"idle", -1, idle}, {"remembered", 1, rememberedSessions},
+	{"far", 3, far}, {"regions", 3, regions}, {"partition", 3, partition}, {"clients", 3, partitionClients}, {"moves", 3, partitionMoves},
+	{"real", 0, realAgents}, {"shortage", 0, shortage},
+}
+
+// Measure runs the measurement in a new directory.
+func (m Measurement) Measure(ctx context.Context, p *Plan, dir string, log *slog.Logger) ([]Row, error) {
+	relays := m.Relays
+	if relays < 0 {
+		relays = p.Relays
+	}
+	c, err := NewCluster(dir, relays, log)
+	if err != nil {
+		return nil, err
+	}
+	return m.Run(ctx, c, p)
+}
 
 // A Row is a line in the table of measurements.
 type Row struct {
@@ -50,9 +83,9 @@ const FleetTenants = 10
 // work on the machine has disturbed it least.
 const costRuns = 5
 
-// Costs measures the time for issuing a credential, granting a lease and changing
+// costs measures the time for issuing a credential, granting a lease and changing
 // presence, at relays with few and with many hosts.
-func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
+func costs(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -159,9 +192,9 @@ func timed(all map[string][]time.Duration, what string, do func() error) error {
 	return err
 }
 
-// Restart stops and starts all relays of a cluster, and measures until its many hosts
+// restart stops and starts all relays of a cluster, and measures until its many hosts
 // are online again.
-func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
+func restart(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -174,7 +207,7 @@ func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Contex
 		return !slices.ContainsFunc(c.Relays, func(r *Relay) bool { return r.Online(FleetTenants) < s.Restart })
 	}
 	start := time.Now()
-	stop, err := fleet(ctx, c, s.Restart)
+	stop, err := s.Fleet(ctx, c, s.Restart)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +221,7 @@ func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Contex
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}
-	if stop, err = fleet(ctx, c, s.Restart); err != nil {
+	if stop, err = s.Fleet(ctx, c, s.Restart); err != nil {
 		return nil, err
 	}
 	defer stop()
@@ -203,15 +236,15 @@ func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Contex
 	return []Row{first, second}, err
 }
 
-// Idle measures relays with many idle hosts, and again while a further relay joins. It
+// idle measures relays with many idle hosts, and again while a further relay joins. It
 // sends no pings on the hosts' connections; make bench ARGS=hosts includes them.
-func Idle(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error), join func(context.Context, *Cluster, int) error) ([]Row, error) {
+func idle(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}
 	defer c.Stop()
 	c.Attend(s.Hosts)
-	stop, err := fleet(ctx, c, s.Hosts)
+	stop, err := s.Fleet(ctx, c, s.Hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +264,7 @@ func Idle(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, 
 		Got:  fmt.Sprintf("%.2f (%d writes in %v)", cores, writes, s.Watch), Wanted: "≤ 1", Good: cores <= 1,
 	}}
 	began = time.Now()
-	err = join(ctx, c, s.Hosts)
+	err = s.Join(ctx, c, s.Hosts)
 	took := time.Since(began)
 	return append(rows, Row{
 		Name: fmt.Sprintf("another relay joins, and knows all %d hosts", s.Hosts), Got: took.Round(10 * time.Millisecond).String(), Wanted: "≤ 2s", Good: took <= 2*time.Second,

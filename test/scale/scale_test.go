@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // Their times do not matter.
 func TestEachScenarioMakesRows(t *testing.T) {
 	t.Parallel()
-	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3, Sessions: 5}
-	fleet := func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) {
+	p := &Plan{Sizes: Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3, Sessions: 5}}
+	p.Fleet = func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		f := &Fleet{Keys: c.Keys, URLs: c.URLs(), Hosts: hosts, Tenants: FleetTenants, Renew: time.Second}
 		done := make(chan error, 1)
@@ -26,29 +27,16 @@ func TestEachScenarioMakesRows(t *testing.T) {
 			}
 		}, nil
 	}
-	join := func(ctx context.Context, c *Cluster, hosts int) error { return c.JoinAndKnow(ctx, hosts) }
-	for name, run := range map[string]func(context.Context, *Cluster) ([]Row, error){
-		"costs":      func(ctx context.Context, c *Cluster) ([]Row, error) { return Costs(ctx, c, small) },
-		"tenants":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Tenants(ctx, c, small) },
-		"restart":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Restart(ctx, c, small, fleet) },
-		"idle":       func(ctx context.Context, c *Cluster) ([]Row, error) { return Idle(ctx, c, small, fleet, join) },
-		"remembered": func(ctx context.Context, c *Cluster) ([]Row, error) { return Remembered(ctx, c, small, fleet) },
-		"far":        func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, false, fleet) },
-		"regions":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, true, fleet) },
-	} {
-		relays := 1
-		if name != "costs" && name != "tenants" && name != "remembered" {
-			relays = 3
+	p.Join = func(ctx context.Context, c *Cluster, hosts int) error { return c.JoinAndKnow(ctx, hosts) }
+	for _, m := range Measurements {
+		if !slices.Contains([]string{"costs", "tenants", "restart", "idle", "remembered", "far", "regions"}, m.Name) {
+			continue // the tests below run moves, real and shortage
 		}
-		t.Run(name, func(t *testing.T) {
+		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
-			c, err := NewCluster(t.TempDir(), relays, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
-			rows, err := run(ctx, c)
+			rows, err := m.Measure(ctx, p, t.TempDir(), slog.New(slog.DiscardHandler))
 			if err != nil || len(rows) == 0 {
 				t.Fatalf("the rows are %v, %v; want at least one", rows, err)
 			}
@@ -70,7 +58,7 @@ func TestMajorityIsServedDuringACut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := PartitionMoves(ctx, c, Sizes{Cut: 18 * time.Second, Apart: 30}, agentsHere(t))
+	rows, err := partitionMoves(ctx, c, &Plan{Sizes: Sizes{Cut: 18 * time.Second, Apart: 30}, Agents: agentsHere(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,16 @@ type Shortage struct {
 	Fleet    StartAgents
 }
 
+// shortage runs a Shortage.
+func shortage(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
+	programs, err := build(ctx, c.dir)
+	if err != nil {
+		return nil, err
+	}
+	run := Shortage{Programs: programs, Dir: c.dir, Rounds: 3, For: 5 * time.Second, Most: 12000, Fleet: s.Agents}
+	return run.Run(ctx)
+}
+
 // overload is how many times as many host-agents arrive as the relay can admit.
 const overload = 4
 

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Tenants starts a relay that knows many tenants with one enrolled host each, and
+// tenants starts a relay that knows many tenants with one enrolled host each, and
 // connects a single host-agent. It measures time and memory.
-func Tenants(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+func tenants(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -21,23 +20,12 @@ import (
 	"github.com/alecthomas/kong"
 
 	"ahprelay/auth"
-	"ahprelay/test/procs"
 	"ahprelay/test/scale"
 )
 
 type flags struct {
-	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, remembered, far, regions, partition, clients, moves, real, shortage."`
-	Few     int    `default:"${few}" help:"Hosts between which costs are compared (${default})."`
-	Many    int    `default:"${many}" help:"Hosts between which costs are compared (${default})."`
-	Restart int    `default:"${restart}" help:"Hosts of a cluster that is restarted (${default})."`
-	Hosts   int    `default:"${hosts}" help:"Idle hosts (${default})."`
-	Relays  int    `default:"${relays}" help:"Relays of idle hosts (${default})."`
-
-	Far   int           `default:"${far}" help:"Hosts of relays that are far from each other (${default})."`
-	Delay time.Duration `default:"${delay}" help:"Between those, each way (${default})."`
-
-	Real       int `default:"${real}" help:"Host-agents with connections of their own (${default})."`
-	RealRelays int `default:"${realrelays}" help:"Their relays (${default}). After a crash, each other relay has up to two connections for each of its host-agents."`
+	Only string `placeholder:"REGEXP" help:"Run only what matches: ${names}."`
+	scale.Sizes
 
 	Agents []string `hidden:"" help:"Be the host-agents with connections of their own from a number on: DIR,FIRST,COUNT,EVERY,AT-ONCE,URL,…"`
 
@@ -58,11 +46,11 @@ var errBroken = errors.New("promises are broken")
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags{}
-	size := func(n int) string { return strconv.Itoa(n) }
-	parser, err := kong.New(&f, kong.Name("scale"), kong.Description("Measures a cluster of relays with many hosts."), kong.Writers(stdout, stderr), kong.Vars{
-		"few": size(scale.Full.Few), "many": size(scale.Full.Many), "restart": size(scale.Full.Restart), "hosts": size(scale.Full.Hosts), "relays": size(scale.Full.Relays), "far": size(scale.Full.Far), "delay": scale.Full.Delay.String(),
-		"real": size(scale.Full.Real), "realrelays": size(scale.Full.RealRelays),
-	})
+	var names []string
+	for _, m := range scale.Measurements {
+		names = append(names, m.Name)
+	}
+	parser, err := kong.New(&f, kong.Name("scale"), kong.Description("Measures a cluster of relays with many hosts."), kong.Writers(stdout, stderr), kong.Vars{"names": strings.Join(names, ", ")})
 	if err != nil {
 		return err
 	}
@@ -82,8 +70,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants, Far: f.Far, Delay: f.Delay, Changes: scale.Full.Changes, Cut: scale.Full.Cut, Sessions: scale.Full.Sessions, Real: f.Real, RealRelays: f.RealRelays, Apart: scale.Full.Apart}
-	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+	plan := &scale.Plan{Sizes: f.Sizes, Fleet: startFleet, Join: startRelay, Agents: startAgents}
+	return table(ctx, stdout, only, plan, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
 // limit is the longest time for a measurement. In the measurement of host-agents with
@@ -94,47 +82,16 @@ const (
 	realLimit = 75 * time.Millisecond
 )
 
-func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Sizes, log *slog.Logger) error {
+func table(ctx context.Context, out io.Writer, only *regexp.Regexp, p *scale.Plan, log *slog.Logger) error {
 	fmt.Fprintln(out, "| what | measured | must be | |\n|---|---|---|---|")
 	broken := false
-	for _, m := range []struct {
-		name   string
-		relays int
-		run    func(context.Context, *scale.Cluster) ([]scale.Row, error)
-	}{
-		{"costs", 1, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Costs(ctx, c, s) }},
-		{"tenants", 1, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Tenants(ctx, c, s) }},
-		{"restart", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.Restart(ctx, c, s, startFleet)
-		}},
-		{"idle", s.Relays, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.Idle(ctx, c, s, startFleet, startRelay)
-		}},
-		{"remembered", 1, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.Remembered(ctx, c, s, startFleet)
-		}},
-		{"far", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.Far(ctx, c, s, false, startFleet)
-		}},
-		{"regions", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.Far(ctx, c, s, true, startFleet)
-		}},
-		{"partition", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Partition(ctx, c, s) }},
-		{"clients", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.PartitionClients(ctx, c, s)
-		}},
-		{"moves", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.PartitionMoves(ctx, c, s, startAgents)
-		}},
-		{"real", 0, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return measureReal(ctx, c.Dir(), s) }},
-		{"shortage", 0, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return measureShortage(ctx, c.Dir()) }},
-	} {
-		if !only.MatchString(m.name) {
+	for _, m := range scale.Measurements {
+		if !only.MatchString(m.Name) {
 			continue
 		}
-		rows, err := measure(ctx, m.relays, limit+time.Duration(s.Real)*realLimit, log, m.run)
+		rows, err := measure(ctx, m, p, log)
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return fmt.Errorf("%s: %w", m.Name, err)
 		}
 		for _, r := range rows {
 			verdict := "ok"
@@ -150,19 +107,15 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 	return nil
 }
 
-func measure(ctx context.Context, relays int, limit time.Duration, log *slog.Logger, run func(context.Context, *scale.Cluster) ([]scale.Row, error)) ([]scale.Row, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func measure(ctx context.Context, m scale.Measurement, p *scale.Plan, log *slog.Logger) ([]scale.Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit+time.Duration(p.Real)*realLimit)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "ahp-scale-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	c, err := scale.NewCluster(dir, relays, log)
-	if err != nil {
-		return nil, err
-	}
-	return run(ctx, c)
+	return m.Measure(ctx, p, dir, log)
 }
 
 // another returns a command that runs this program with other arguments.
@@ -210,47 +163,6 @@ func beFleet(ctx context.Context, f *flags) error {
 	}
 	fleet := &scale.Fleet{Keys: keys, URLs: f.Fleet[1:], Hosts: f.Hosts, Tenants: scale.FleetTenants}
 	return fleet.Run(ctx)
-}
-
-// realRestarts is how often the cluster restarts in the measurement of host-agents with
-// their own connections. realSettle is how long these rest before a relay is killed.
-const (
-	realRestarts = 5
-	realSettle   = 25 * time.Second
-)
-
-// measureReal measures host-agents that have their own connections.
-func measureReal(ctx context.Context, dir string, s scale.Sizes) ([]scale.Row, error) {
-	programs, err := build(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	run := scale.RealRun{Programs: programs, Dir: dir, Hosts: s.Real, Relays: s.RealRelays, Restarts: realRestarts, Settle: realSettle, Fleet: startAgents}
-	return run.Run(ctx)
-}
-
-// build builds the programs below a directory.
-func build(ctx context.Context, dir string) (programs string, err error) {
-	programs = filepath.Join(dir, "programs")
-	return programs, errors.Join(os.Mkdir(programs, 0o700), procs.BuildTo(ctx, programs))
-}
-
-// shortageRounds, shortageFor and shortageMost are how often and how long arrivals are
-// counted, and how many host-agents there are at most.
-const (
-	shortageRounds = 3
-	shortageFor    = 5 * time.Second
-	shortageMost   = 12000
-)
-
-// measureShortage measures a relay at which too many host-agents arrive.
-func measureShortage(ctx context.Context, dir string) ([]scale.Row, error) {
-	programs, err := build(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	run := scale.Shortage{Programs: programs, Dir: dir, Rounds: shortageRounds, For: shortageFor, Most: shortageMost, Fleet: startAgents}
-	return run.Run(ctx)
 }
 
 // startAgents runs host-agents with their own connections in a separate process.
