@@ -38,7 +38,7 @@ func TestExternalRegions(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(tenants.Close)
-		r, err := registry.Start(t.Context(), registry.Config{Conn: natssite.DialRelay(t, dial), Tenants: tenants, Region: name, LeaseTTL: regionTTL})
+		r, err := registry.Start(t.Context(), registry.Config{Conn: natssite.DialRelay(t, dial), Tenants: tenants, Cluster: true, Region: name, LeaseTTL: regionTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
