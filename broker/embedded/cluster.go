@@ -69,6 +69,9 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 		return err
 	}
 	o.Advertise = c.Advertise
+	if o.Advertise == "" && o.Host == loopback(o.Host) { // otherwise servers pass on the address from which a route comes
+		o.Advertise = c.Listen
+	}
 	o.Name = cmp.Or(cfg.Gateways.Region, clusterName)
 	o.TLSTimeout = broker.DialTimeout.Seconds()
 	o.NoAdvertise = true // host-agents are configured with their relays
@@ -82,7 +85,7 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 		}
 		opts.Routes = append(opts.Routes, u)
 	}
-	opts.Routes = withoutOwn(opts.Routes, o)
+	_, opts.Routes = splitRoutes(opts.Routes, o) // NATS counts routes as servers that the first start needs
 	if cfg.Store != "" && len(opts.Routes) == 0 {
 		// JetStream requires a route. If there is none, the server gets a route to itself.
 		if err := routeToItself(o); err != nil {

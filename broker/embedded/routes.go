@@ -24,18 +24,10 @@ const (
 	absentTimeout  = time.Second     // how long a server may take to accept a connection
 )
 
-// withoutOwn removes a server's route to itself from the list of routes. NATS counts all
-// routes as servers needed for the cluster's first start, so with its own route it would
-// wait for more servers than exist. A route is the server's own if it has the listener's
-// port and one of the listener's addresses, in any spelling. A name which cannot be
-// resolved yet is compared with the machine's name, because in Kubernetes a pod's own
-// name may appear late.
-func withoutOwn(routes []*url.URL, o *server.ClusterOpts) []*url.URL {
-	_, others := splitRoutes(routes, o)
-	return others
-}
-
-// splitRoutes separates a server's routes to itself from the others.
+// splitRoutes separates a server's routes to itself from the others. A route is the
+// server's own if it has the listener's port and one of the listener's addresses, in any
+// spelling. A name which cannot be resolved yet is compared with the machine's name,
+// because in Kubernetes a pod's own name may appear late.
 func splitRoutes(routes []*url.URL, o *server.ClusterOpts) (mine, others []*url.URL) {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()

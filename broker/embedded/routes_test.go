@@ -45,7 +45,8 @@ func TestOwnRouteIsFoundHoweverSpelled(t *testing.T) {
 		}
 		o := &server.ClusterOpts{Host: test.listen, Port: 6222}
 		var got []string
-		for _, r := range withoutOwn(routes, o) {
+		_, others := splitRoutes(routes, o)
+		for _, r := range others {
 			got = append(got, r.Host)
 		}
 		if strings.Join(got, " ") != test.others {
@@ -211,6 +212,33 @@ func TestMajorityStartsACluster(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestServersMeetThroughAThird starts three servers, of which two know only the first. These two must
+// connect to each other too, although their connections do not come from the addresses at which
+// they listen.
+func TestServersMeetThroughAThird(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var routes []string
+	var servers []*Server
+	for i := range 3 {
+		s, err := Start(Config{Keys: keys, Name: fmt.Sprint("relay-", i), Cluster: Cluster{Listen: faultproxy.OwnAddress(), Routes: routes}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		servers = append(servers, s)
+		routes = []string{servers[0].ClusterAddr()}
+	}
+	for _, s := range servers {
+		if err := awaitRoutes(t, s, 2); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
