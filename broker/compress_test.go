@@ -28,10 +28,7 @@ func TestPackedPiecesArriveAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := NewUnpacker(far)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := NewUnpacker(far)
 	defer u.Close()
 	noise := make([]byte, 300_000)
 	_, _ = rand.Read(noise)
@@ -58,10 +55,7 @@ func TestPackedPiecesArriveAtOnce(t *testing.T) {
 // unpack decompresses a stream. It returns the length of the result, and the error.
 func unpack(t testing.TB, stream []byte) (n int64, err error) {
 	t.Helper()
-	u, err := NewUnpacker(bytes.NewReader(stream))
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := NewUnpacker(bytes.NewReader(stream))
 	defer u.Close()
 	return io.Copy(io.Discard, u)
 }

@@ -41,8 +41,8 @@ type unpacker struct {
 // it. While a frame is open, it needs several hundred KiB, independent of the input,
 // and it never reads ahead. The compression ratio is unbounded, because a host may
 // repeat itself, so the caller must bound the time spent on one reader.
-func NewUnpacker(from io.Reader) (io.ReadCloser, error) {
-	return &unpacker{from: bufio.NewReaderSize(from, unpackBuffer)}, nil
+func NewUnpacker(from io.Reader) io.ReadCloser {
+	return &unpacker{from: bufio.NewReaderSize(from, unpackBuffer)}
 }
 
 // Read implements [io.Reader].

@@ -57,6 +57,12 @@ func Names() (names []string) {
 // partTime limits the time of a part.
 const partTime = 10 * time.Minute
 
+// Check returns an error if a part does not exist.
+func Check(names []string) error {
+	_, err := chosen(names)
+	return err
+}
+
 // chosen returns the parts with these names. Without names, it returns all parts that
 // need not be named.
 func chosen(names []string) (list []part, err error) {

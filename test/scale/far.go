@@ -45,10 +45,12 @@ func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 			}
 			listen, err := faultproxy.SamePort(address)
 			if err != nil {
-				return w, errors.Join(err, w.Close())
+				w.Close()
+				return nil, err
 			}
 			if w[i][j], err = faultproxy.New(listen, address); err != nil {
-				return w, errors.Join(err, w.Close())
+				w.Close()
+				return nil, err
 			}
 			w[i][j].DialFromListener()
 			w[i][j].Shape(faultproxy.Shape{Delay: delay})
@@ -58,9 +60,8 @@ func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 }
 
 // Close closes all proxies.
-func (w Ways) Close() error {
+func (w Ways) Close() {
 	w.each(func(_, _ int, p *faultproxy.Proxy) { p.Close() })
-	return nil
 }
 
 func (w Ways) each(do func(from, to int, p *faultproxy.Proxy)) {
@@ -164,7 +165,7 @@ func apart(ctx context.Context, c *Cluster, s *Plan, regions bool) ([]Row, error
 	if err := c.Spread(s.Delay, regions); err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.ways.Close() }()
+	defer c.ways.Close()
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func partition(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error)
 	if err := c.Spread(0, false); err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.ways.Close() }()
+	defer c.ways.Close()
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}

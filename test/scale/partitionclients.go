@@ -31,7 +31,7 @@ const clientsEach = 3
 // host, and clients under load on both sides: at the isolated relay, and at the relay
 // without a host-agent. The isolated relay must go on serving its clients.
 func partitionClients(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
-	defer func() { _ = c.ways.Close() }()
+	defer func() { c.ways.Close() }() // divide sets them
 	p, err := c.divide(ctx, gateway.MinorityServe)
 	defer p.close()
 	if err != nil {

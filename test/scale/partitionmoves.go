@@ -24,7 +24,7 @@ const longestNotice = 30 * time.Second
 // there must keep their connections. s.Apart host-agents without hosts, a third of them
 // at the isolated relay, move at the same time.
 func partitionMoves(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
-	defer func() { _ = c.ways.Close() }()
+	defer func() { c.ways.Close() }() // divide sets them
 	p, err := c.divide(ctx, gateway.MinorityRead)
 	defer p.close()
 	if err != nil {

@@ -179,12 +179,7 @@ func splice(sock Tunnel, server net.Conn, compressed bool) error {
 	agent := sock.Stream()
 	from := io.NopCloser(agent)
 	if compressed {
-		var err error
-		if from, err = broker.NewUnpacker(agent); err != nil {
-			_ = server.Close()
-			sock.Kill()
-			return err
-		}
+		from = broker.NewUnpacker(agent)
 	}
 	defer from.Close()
 	var once sync.Once

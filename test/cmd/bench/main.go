@@ -147,12 +147,7 @@ func check(f *flags) error {
 	if slices.Equal(f.Parts, []string{plotWord}) {
 		return nil
 	}
-	for _, name := range f.Parts {
-		if !slices.Contains(bench.Names(), name) {
-			return fmt.Errorf("there is no part %q; there are %s", name, strings.Join(bench.Names(), ", "))
-		}
-	}
-	return nil
+	return bench.Check(f.Parts)
 }
 
 // keep adds measured parts to the record for the same day, commit and machine, and
