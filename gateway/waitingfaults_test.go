@@ -385,7 +385,7 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 		t.Errorf("leaving an item beyond the host's bound: HTTP %d %s; want 507", status, said)
 	}
 	relay.nats.Close()
-	if status, said := w.leave(w.item(1, 2, message("demo:/1", "", "turn-1", "hello"), nil)); status != http.StatusServiceUnavailable || !strings.Contains(said, "nothing was kept") {
+	if status, said := w.leave(w.item(1, 2, message("demo:/1", "", "turn-1", "hello"), nil)); status != http.StatusServiceUnavailable || !strings.Contains(said, "was not saved") {
 		t.Errorf("leaving an item while the store is unreachable: HTTP %d %s; want 503", status, said)
 	}
 }

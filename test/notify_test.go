@@ -337,8 +337,10 @@ func subscribe(t *testing.T, s *stack.Stack, service *pushsite.Service, details 
 	t.Helper()
 	eventually(t, "the relays' store has a key for push services", func() bool {
 		settings, _ := api[notifyapi.Notifying](t, s, "GET", "/api/notify", nil, change)
-		service.RelayKey = settings.PushKey
-		return service.RelayKey != ""
+		if settings.PushKey != "" {
+			service.Subscribed(settings.PushKey)
+		}
+		return settings.PushKey != ""
 	})
 	way, status := api[notify.Target](t, s, "POST", "/api/notify/ways", service.Target(details), change)
 	if status != http.StatusOK {

@@ -99,7 +99,7 @@ func (a *accountPush) toldOn(p *page, account string) {
 	p.click("#told-on")
 	p.wants("#told-note", "This device gets notifications now.")
 	p.click("#told [aria-label=Close]")
-	a.service.RelayKey = eval[string](p, "window.asked["+js(a.scope)+"]")
+	a.service.Subscribed(eval[string](p, "window.asked["+js(a.scope)+"]"))
 }
 
 // attaches connects to the account's service worker and records the worker's requests.
@@ -167,15 +167,16 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 		a.lockScreen, a.service = &lockScreen{page: p}, services[a.scope]
 		if a.scope == atOther {
 			a.toldOn(p, at)
+		} else {
+			a.service.Subscribed(eval[string](p, "window.asked["+js(a.scope)+"]"))
 		}
-		a.service.RelayKey = eval[string](p, "window.asked["+js(a.scope)+"]")
 		a.push = func(message string) { p.do(pushed(s.url, worker(a.scope), message)) }
 	}
 	p.toldOf("@127.0.0.1")
 	p.accessible("the notifications of an account")
 	p.shot("accounts-told")
 	p.click("#told [aria-label=Close]")
-	if own, same, further := services["/"].RelayKey, services[atWork].RelayKey, services[atOther].RelayKey; own != same || own == further || further == "" {
+	if own, same, further := services["/"].RelayKey(), services[atWork].RelayKey(), services[atOther].RelayKey(); own != same || own == further || further == "" {
 		t.Errorf("the subscriptions have the keys %q, %q and %q; want one key for each relay", own, same, further)
 	}
 
@@ -222,7 +223,7 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	// The worker gives it to the relay, and the next question arrives there.
 	further := accounts["@127.0.0.1"]
 	renewed := pushsite.New(t)
-	renewed.RelayKey = further.service.RelayKey
+	renewed.Subscribed(further.service.RelayKey())
 	eval[any](further.worker, "self.clients.matchAll = async () => [], null")
 	further.renews(renewed)
 	eval[any](further.worker, "delete self.clients.matchAll, null")

@@ -58,7 +58,7 @@ func (l *lockScreen) notifiesBy(service *pushsite.Service) {
 	l.click("#bell")
 	l.click("#told-on")
 	l.wants("#told-note", "This device gets notifications now.")
-	service.RelayKey = eval[string](l.page, "window.asked")
+	service.Subscribed(eval[string](l.page, "window.asked"))
 	l.click("#told [aria-label=Close]")
 	l.worker = l.newTarget("service_worker", "/sw.js", "true")
 	eval[any](l.worker, `self.sent = []; self.real = self.fetch;
@@ -129,7 +129,7 @@ func TestSealedLockScreen(t *testing.T) {
 func (l *lockScreen) renewsSealed(former *pushsite.Service) {
 	l.t.Helper()
 	service := pushsite.New(l.t)
-	service.RelayKey = former.RelayKey
+	service.Subscribed(former.RelayKey())
 	eval[any](l.worker, "self.clients.matchAll = async () => [], null")
 	l.renews(service)
 	if got := l.notifications(); !strings.Contains(got, "Open this page once") {

@@ -31,11 +31,13 @@ import (
 // the message as the browser would (RFC 8291).
 type Service struct {
 	*httptest.Server
-	t        testing.TB
-	key      *ecdh.PrivateKey
-	secret   []byte
-	RelayKey string // sender's key to which the browser has subscribed
-	Pushed   chan Pushed
+	t      testing.TB
+	key    *ecdh.PrivateKey
+	secret []byte
+	Pushed chan Pushed
+
+	subscribed chan struct{} // closed by Subscribed
+	relayKey   string        // readable after that
 }
 
 // A Pushed is a message that the service has received.
@@ -55,11 +57,24 @@ func New(t testing.TB) *Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Service{t: t, key: key, secret: make([]byte, 16), Pushed: make(chan Pushed, 10000)}
+	s := &Service{t: t, key: key, secret: make([]byte, 16), Pushed: make(chan Pushed, 10000), subscribed: make(chan struct{})}
 	rand.Read(s.secret)
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// Subscribed sets the sender's key to which the browser has subscribed. It must be called
+// once. Messages that arrive earlier wait for it.
+func (s *Service) Subscribed(key string) {
+	s.relayKey = key
+	close(s.subscribed)
+}
+
+// RelayKey returns the key given to Subscribed.
+func (s *Service) RelayKey() string {
+	<-s.subscribed
+	return s.relayKey
 }
 
 // Target returns the browser's subscription as a notification target.
@@ -75,6 +90,11 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the test has ended; before that, the sender would try again
+	}
+	select {
+	case <-s.subscribed:
+	case <-r.Context().Done():
+		return // the sender has given up
 	}
 	err = s.checkSender(r.Header.Get("Authorization"))
 	var text []byte
@@ -102,7 +122,7 @@ func (s *Service) checkSender(header string) error {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		fields[name] = value
 	}
-	if fields["k"] != s.RelayKey {
+	if fields["k"] != s.relayKey {
 		return errors.New("the push is signed with a different key from that of the subscription")
 	}
 	point, err := base64.RawURLEncoding.DecodeString(fields["k"])
