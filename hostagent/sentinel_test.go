@@ -105,8 +105,8 @@ func awaitText(t *testing.T, b *locked.Buffer, want string, times int) string {
 	return ""
 }
 
-// runSentinel runs the supervision of a sentinel with the program child(kind). stop ends it; said
-// has the log and what the program writes.
+// runSentinel runs the supervision of a sentinel with the program child(kind). Stop ends the
+// supervision. Said contains the log and the program's output.
 func runSentinel(t *testing.T, kind string, now func() (sentinelInput, error)) (s *sentinel, said *locked.Buffer, stop func()) {
 	t.Helper()
 	said = &locked.Buffer{}

@@ -263,11 +263,10 @@ func led(servers []*Server) bool {
 	return false
 }
 
-// TestReplacedMajorityElectsNoEmptyLeader loses two servers of three at once, JetStream's leader among
-// them, and starts both again with empty directories. The third must become the leader: the two
-// would begin without any stream.
-func TestReplacedMajorityElectsNoEmptyLeader(t *testing.T) {
-	t.Parallel()
+// startThree starts three servers with empty directories, and waits until they agree about JetStream's
+// log. Replace starts one of them again, with an empty directory.
+func startThree(t *testing.T) (servers []*Server, replace func(i int)) {
+	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -280,8 +279,8 @@ func TestReplacedMajorityElectsNoEmptyLeader(t *testing.T) {
 		}
 		routes = append(routes, address)
 	}
-	servers := make([]*Server, len(routes))
-	start := func(i int) {
+	servers = make([]*Server, len(routes))
+	replace = func(i int) {
 		t.Helper()
 		s, err := Start(Config{Keys: keys, Name: fmt.Sprint("relay-", i), Store: t.TempDir(), Cluster: Cluster{Listen: routes[i], Routes: routes}})
 		if err != nil {
@@ -290,6 +289,29 @@ func TestReplacedMajorityElectsNoEmptyLeader(t *testing.T) {
 		t.Cleanup(s.Close)
 		servers[i] = s
 	}
+	for i := range servers {
+		replace(i)
+	}
+	await(t, "the servers agree about JetStream's log", func() bool { return settled(servers) })
+	return servers, replace
+}
+
+// await polls until happens returns true.
+func await(t *testing.T, what string, happens func() bool) {
+	t.Helper()
+	for until := time.Now().Add(waitTime); !happens(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%s: not within %v; want it sooner", what, waitTime)
+		}
+	}
+}
+
+// TestReplacedMajorityElectsNoEmptyLeader loses two servers of three at once, JetStream's leader among
+// them, and starts both again with empty directories. The third must become the leader: the two
+// would begin without any stream.
+func TestReplacedMajorityElectsNoEmptyLeader(t *testing.T) {
+	t.Parallel()
+	servers, replace := startThree(t)
 	leader := func(s *Server) string {
 		t.Helper()
 		for until := time.Now().Add(time.Minute); !led([]*Server{s}); time.Sleep(routePoll) {
@@ -302,14 +324,6 @@ func TestReplacedMajorityElectsNoEmptyLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		return info.Meta.Leader
-	}
-	for i := range servers {
-		start(i)
-	}
-	for until := time.Now().Add(time.Minute); !settled(servers); time.Sleep(routePoll) {
-		if time.Now().After(until) {
-			t.Fatal("the servers do not agree about JetStream's log; want it complete and applied everywhere")
-		}
 	}
 	left := 0
 	for i, s := range servers {
@@ -325,7 +339,7 @@ func TestReplacedMajorityElectsNoEmptyLeader(t *testing.T) {
 	}
 	for i := range servers {
 		if i != left {
-			start(i)
+			replace(i)
 		}
 	}
 	for _, s := range servers {

@@ -101,8 +101,8 @@ func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 	return p != nil && p.missedOf(k) > rs.patience
 }
 
-// onlineLocked reports whether a host's state is what its lease says. After the keeper's
-// silence it is offline. Beats in which relays expect host-agents do not count: after a
+// onlineLocked reports whether a host still has the state in its lease. It is offline
+// instead once the lease's keeper has been silent for a lease time. Beats in which relays expect host-agents do not count: after a
 // restart of all relays, the host-agent may have been told to return later. They count
 // for the lease, so that a restarted host-agent gets its host.
 func (rs *relaySessions) onlineLocked(k *knownHost) bool {
