@@ -732,7 +732,7 @@ func TestItemWakesItsHostOnce(t *testing.T) {
 	session, chat := near.newSession("00000001")
 	w := newWriter(ada)
 	laptop.sleep()
-	w.mustLeave(w.item(1, 1, message(session, chat, "turn-1", "hello"), func(i *waiting.Item) { i.Wake = time.Now().Add(time.Hour).UnixMilli() - 1 }))
+	w.mustLeave(w.item(1, 1, message(session, chat, "turn-1", "hello"), func(i *waiting.Item) { i.Wake = i.Expires - 1 }))
 	w.mustLeave(w.item(2, 1, message(session, chat, "turn-2", "hello"), func(i *waiting.Item) { i.Wake = time.Now().UnixMilli() }))
 	keeper := relay.waiting
 	for range 3 {

@@ -341,11 +341,11 @@ func TestSharedContentCrossesOnce(t *testing.T) {
 	}
 }
 
-// TestManyReadsAtOnce reads 200 files at once, more bytes than the queue of a client
+// TestManyReadsAtOnce reads 140 files at once, more bytes than the queue of a client
 // holds. Each file arrives complete.
 func TestManyReadsAtOnce(t *testing.T) {
 	t.Parallel()
-	const files, size = 200, 64 << 10
+	const files, size = 140, 64 << 10
 	site := fstest.MapFS{"index.html": {Data: []byte("x")}}
 	for i := range files {
 		site[fmt.Sprint(i, ".txt")] = &fstest.MapFile{Data: []byte(strings.Repeat(fmt.Sprintf("%7d ", i), size/8))}

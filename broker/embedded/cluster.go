@@ -101,19 +101,15 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 
 // expect lets a cluster start as soon as a majority of its planned size is connected. At the
 // first start, NATS elects a leader when as many servers are connected as a server has
-// routes. So expect makes the list of routes as long as a majority. It extends a short list
-// with routes to this server itself, which NATS gives up at the first connection. It shortens
-// a long list by the servers listed just before this one. They still connect: all lists have
-// the same order, so those servers keep a route to this one.
+// routes. So expect makes the list of routes as long as a majority. It shortens a long list by
+// the servers listed just before this one. They still connect: all lists have the same order, so
+// those servers keep a route to this one.
 func expect(opts *server.Options, c Cluster, others []string) error {
 	switch {
 	case c.Size == 0:
 		return nil
 	case c.Size <= len(others):
 		return fmt.Errorf("cluster of %d servers, but the routes and this server make %d", c.Size, len(others)+1)
-	}
-	if err := routeToItself(&opts.Cluster); err != nil {
-		return err
 	}
 	majority := c.Size/2 + 1
 	first := slices.IndexFunc(c.Routes, func(r string) bool { // this server's position
@@ -124,7 +120,16 @@ func expect(opts *server.Options, c Cluster, others []string) error {
 		opts.Routes = slices.Concat(opts.Routes[first:], opts.Routes[:first])
 	}
 	opts.Routes = opts.Routes[:min(len(opts.Routes), majority)]
-	for len(opts.Routes) < majority {
+	return lengthen(opts, majority)
+}
+
+// lengthen extends the list of routes with routes to this server itself, which NATS gives up at
+// the first connection.
+func lengthen(opts *server.Options, length int) error {
+	if err := routeToItself(&opts.Cluster); err != nil {
+		return err
+	}
+	for len(opts.Routes) < length {
 		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: ownRoute(&opts.Cluster)})
 	}
 	return nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // reviveRoom is how many bytes must fit into the store's directory before JetStream is
@@ -50,6 +52,12 @@ func (s *Server) ReviveStore() error {
 		return fail(err)
 	}
 	return nil
+}
+
+func (s *Server) enableStore() error {
+	return s.nats.EnableJetStream(&server.JetStreamConfig{
+		StoreDir: s.store, SyncInterval: syncInterval, MaxMemory: maxStoreMemory, MaxStore: maxStoreDisk, Strict: true, CompressOK: true,
+	})
 }
 
 // tryRoom reports whether reviveRoom bytes can be written into a directory.

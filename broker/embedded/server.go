@@ -1,14 +1,11 @@
 package embedded
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -101,18 +98,23 @@ func Start(cfg Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
-	others := othersOf(opts)
-	if err := expect(opts, cfg.Cluster, others); err != nil {
+	s := &Server{keys: cfg.Keys, accounts: accounts, turns: newTurns(), store: cfg.Store, others: othersOf(opts), size: cfg.Cluster.Size}
+	if err := expect(opts, cfg.Cluster, s.others); err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
-	var p *port
+	if err := s.joinOthers(opts); err != nil {
+		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
+	}
+	if config := opts.Cluster.TLSConfig; config != nil {
+		s.answerJoining(config)
+	}
 	if cfg.Listen != "" {
-		if p, err = listen(cfg); err != nil {
+		if s.port, err = listen(cfg); err != nil {
 			return nil, fmt.Errorf("NATS server: %w", err)
 		}
 		defer func() {
 			if err != nil {
-				p.close()
+				s.port.close()
 			}
 		}()
 	}
@@ -123,13 +125,14 @@ func Start(cfg Config) (_ *Server, err error) {
 	accounts.server.Store(ns)
 	log := natslog.New(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, port: p, turns: newTurns(), store: cfg.Store, others: others, size: cfg.Cluster.Size}
+	s.nats = ns
 	for tenant, revoked := range cfg.Tenants {
 		if err := s.SetTenant(tenant, revoked); err != nil {
 			return nil, fmt.Errorf("NATS server: %w", err)
 		}
 	}
-	if err := s.begin(opts, log); err != nil {
+	ns.Start()
+	if err := awaitReady(ns, log); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
 	}
@@ -143,32 +146,6 @@ func Start(cfg Config) (_ *Server, err error) {
 		s.port.open(s)
 	}
 	return s, nil
-}
-
-// begin starts the server. If its store is empty, it connects to all running servers before JetStream
-// starts: to lead first, it then needs their votes. So it cannot discard the data of one of them.
-func (s *Server) begin(opts *server.Options, log *natslog.Log) error {
-	_, err := os.Stat(filepath.Join(s.store, server.JetStreamStoreDir))
-	late := opts.JetStream && len(s.others) > 0 && os.IsNotExist(err)
-	opts.JetStream = opts.JetStream && !late
-	s.nats.Start()
-	if err := awaitReady(s.nats, log); err != nil || !late {
-		return err
-	}
-	most := len(s.others) - len(s.Absent(context.Background()))
-	for until := time.Now().Add(broker.DialTimeout); len(s.nats.ActivePeers())-1 < most && time.Now().Before(until); {
-		time.Sleep(routePoll)
-	}
-	if err := s.enableStore(); err != nil {
-		return fmt.Errorf("store %s: %w", s.store, err)
-	}
-	return nil
-}
-
-func (s *Server) enableStore() error {
-	return s.nats.EnableJetStream(&server.JetStreamConfig{
-		StoreDir: s.store, SyncInterval: syncInterval, MaxMemory: maxStoreMemory, MaxStore: maxStoreDisk, Strict: true, CompressOK: true,
-	})
 }
 
 // awaitReady returns when the server's listeners are open, or with the reason why not.
