@@ -26,8 +26,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browsers lists the names under which Chromium may be installed.
-var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
+// browsers lists the names under which Chromium may be installed, and shells those of
+// its build without a user interface. A shell needs less of the processors, but has no
+// notifications.
+var (
+	browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
+	shells   = []string{"chromium-headless-shell", "chrome-headless-shell"}
+)
 
 // screenshots is the directory for pictures. People look at them; no test reads them.
 const screenshots = "../../artifacts"
@@ -46,11 +51,12 @@ type page struct {
 // errNoBrowser says that Chromium is not installed.
 var errNoBrowser = fmt.Errorf("no Chromium on the PATH (looked for %s): the console is not tested", strings.Join(browsers, ", "))
 
-// startBrowser starts a browser with a new profile and additional flags. The function
-// end stops the browser and waits until it has ended.
-func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx context.Context, end func(), err error) {
+// startBrowser starts the first of the named browsers that is installed, with a new
+// profile and additional flags. The function end stops the browser and waits until it
+// has ended.
+func startBrowser(names []string, flags map[string]any, opts ...chromedp.ContextOption) (ctx context.Context, end func(), err error) {
 	var path string
-	for _, name := range browsers {
+	for _, name := range names {
 		if found, err := exec.LookPath(name); err == nil {
 			path = found
 			break
@@ -63,6 +69,7 @@ func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx con
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Flag("site-per-process", true), // the default of browsers with a user interface: a sandboxed frame is a target
 		// Pages in the background must run like a page in the foreground.
 		chromedp.Flag("disable-background-timer-throttling", true), chromedp.Flag("disable-renderer-backgrounding", true),
 		chromedp.Flag("disable-backgrounding-occluded-windows", true),
@@ -90,7 +97,7 @@ func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx con
 
 // sharedBrowser is the browser for all tests that need no flags.
 var sharedBrowser = sync.OnceValues(func() (context.Context, error) {
-	ctx, end, err := startBrowser(nil)
+	ctx, end, err := startBrowser(slices.Concat(shells, browsers), nil)
 	if err == nil {
 		atEnd(func() error { end(); return nil })
 	}
@@ -119,7 +126,7 @@ func newPage(t *testing.T) *page {
 // persistent storage work only there.
 func newBrowser(t *testing.T, flags map[string]any) *page {
 	t.Helper()
-	ctx, end, err := startBrowser(flags, chromedp.WithErrorf(t.Logf))
+	ctx, end, err := startBrowser(browsers, flags, chromedp.WithErrorf(t.Logf))
 	if err != nil {
 		noBrowser(t, err)
 	}

@@ -196,7 +196,7 @@ func (s *workbenchSite) openAt(name string, tap *stack.Tap, token string) *windo
 		return errors.Join(err, response.Body.Close())
 	}))
 	// The workbench's own errors do not count. Only this machine is reachable.
-	ctx, end, err := startBrowser(map[string]any{"host-resolver-rules": "MAP * ~NOTFOUND, EXCLUDE " + s.address}, chromedp.WithErrorf(t.Logf))
+	ctx, end, err := startBrowser(browsers, map[string]any{"host-resolver-rules": "MAP * ~NOTFOUND, EXCLUDE " + s.address}, chromedp.WithErrorf(t.Logf))
 	if err != nil {
 		noBrowser(t, err)
 	}
