@@ -341,16 +341,17 @@ func TestSharedContentCrossesOnce(t *testing.T) {
 	}
 }
 
-// TestManyReadsAtOnce reads 140 files at once, more bytes than the queue of a client
+// TestManyReadsAtOnce reads 24 files at once, more bytes than the queue of a client
 // holds. Each file arrives complete.
 func TestManyReadsAtOnce(t *testing.T) {
 	t.Parallel()
-	const files, size = 140, 64 << 10
+	const files, size, queue = 24, 64 << 10, 1 << 20
 	site := fstest.MapFS{"index.html": {Data: []byte("x")}}
 	for i := range files {
 		site[fmt.Sprint(i, ".txt")] = &fstest.MapFile{Data: []byte(strings.Repeat(fmt.Sprintf("%7d ", i), size/8))}
 	}
-	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "app", Mode: agenthost.CanvasLoopback, Files: site})
+	relay := gateway.RelayConfig{Gateway: gateway.Config{QueueLimit: queue}}
+	w := newCanvasWorldAt(t, relay, func(*hostagent.Config) {}, agenthost.Canvas{ID: "app", Mode: agenthost.CanvasLoopback, Files: site})
 	channel := w.open("app")
 	c := w.client("c")
 	base := strings.TrimSuffix(w.show(c, channel), "index.html")

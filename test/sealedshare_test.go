@@ -33,7 +33,7 @@ func deltasTo(t *testing.T, dial dialer, meter *stack.Meter, tap *stack.Tap, cli
 // unsealed host-agent. All clients receive every action.
 func TestSealedBytesCrossOnce(t *testing.T) {
 	t.Parallel()
-	const clients, actions = 50, 200
+	const clients, actions = 50, 80
 	_, server := newRefhost(t, nil)
 	s := &stack.Stack{}
 	plain := meteredStack(t, server.URL(), &s)
