@@ -179,10 +179,12 @@ func (c *Conn) complained(sub *nats.Subscription, err error) {
 }
 
 // beforeRetry runs before each attempt except the first, outside the library's locks. It
-// selects a URL, renews credentials if necessary, and returns the delay.
+// selects a URL, renews credentials if necessary, and returns the delay. After the first
+// credentials there is none, because the relay expects the login.
 func (c *Conn) beforeRetry(attempt int) time.Duration {
 	<-c.made // closed soon, when nc is set
-	if len(c.urls) > 1 {
+	lacked := c.mayLogIn() != nil
+	if len(c.urls) > 1 && !lacked { // without credentials, there was no attempt at the current URL
 		c.turnToNext()
 		attempt = (attempt-1)/len(c.urls) + 1 // every URL is tried once before delays grow
 	}
@@ -196,6 +198,13 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 	wait := RetryDelay(attempt)
 	if time.Since(time.Unix(0, c.lostAt.Load())) < quickTime {
 		wait = delayUpTo(attempt, quickCeiling)
+	}
+	var pause *PauseError
+	switch why := c.mayLogIn(); {
+	case lacked && why == nil:
+		wait = 0
+	case errors.As(why, &pause):
+		wait = max(0, time.Until(pause.Until))
 	}
 	wait = max(wait, c.turnToReady(time.Now()))
 	if c.events.Retrying != nil && !c.closing.Load() {

@@ -31,6 +31,21 @@ type credentials struct {
 	reason error     // error of the last fetch
 }
 
+// A PauseError reports that relays give no credentials until a time. A Conn without
+// credentials requests them then, and not after a delay of its own: a busy relay has a
+// place for it at that time.
+type PauseError struct {
+	Err   error
+	Until time.Time
+}
+
+func (e *PauseError) Error() string {
+	return fmt.Sprintf("%v; the next attempt is in %v", e.Err, max(0, time.Until(e.Until)).Round(time.Second))
+}
+
+// Unwrap returns the refusal.
+func (e *PauseError) Unwrap() error { return e.Err }
+
 // newCredentials returns credentials that are provided by fetch, until ctx ends.
 func newCredentials(ctx context.Context, fetch func(context.Context) (string, error)) *credentials {
 	return &credentials{fetch: func() (string, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"ahprelay/auth"
 	"ahprelay/broker"
@@ -29,6 +30,7 @@ type access struct {
 	compress  string        // compression method towards relays; "" for none
 	fetched   func()        // called after new credentials; may be nil
 	outdated  chan struct{} // wakes renewLoop when a relay reports an outdated credential; capacity 1
+	connected atomic.Bool   // a NATS connection is up
 }
 
 // newAccess returns the access to the host named by the token.
@@ -79,10 +81,35 @@ func (a *access) natsConfig(urls []string, userJWT string, answered func(error),
 		}
 		return given, err
 	}
+	a.connected.Store(false)
 	return broker.AgentDialConfig{
 		URLs: urls, Tenant: a.tenant, Host: a.host, Instance: a.instance,
-		Credentials: fetch, Sign: a.key.SignNonce, Headers: a.headers, Compress: a.compress, Events: events,
+		Credentials: fetch, Sign: a.key.SignNonce, Headers: a.headers, Compress: a.compress, Events: a.watched(events),
 	}
+}
+
+// watched returns events which also keep a.connected.
+func (a *access) watched(events broker.Events) broker.Events {
+	connected, lost, back := events.Connected, events.Disconnected, events.Reconnected
+	events.Connected = func(url string) {
+		a.connected.Store(true)
+		if connected != nil {
+			connected(url)
+		}
+	}
+	events.Disconnected = func(err error) {
+		a.connected.Store(false)
+		if lost != nil {
+			lost(err)
+		}
+	}
+	events.Reconnected = func(url string) {
+		a.connected.Store(true)
+		if back != nil {
+			back(url)
+		}
+	}
+	return events
 }
 
 // natsURLs returns the NATS URLs of the cluster.
@@ -137,10 +164,11 @@ func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 			break
 		}
 	}
+	err = joined(failures)
 	if limit != nil {
-		a.pausing.refused(limit)
+		err = &broker.PauseError{Err: err, Until: a.pausing.refused(limit)}
 	}
-	return "", joined(failures)
+	return "", err
 }
 
 // ready reports whether a relay accepts new connections.

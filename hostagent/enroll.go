@@ -62,7 +62,7 @@ type keyAnswer struct {
 func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purpose, bound, path string, body map[string]any) (answer keyAnswer, err error) {
 	var failures []error
 	for _, relay := range a.relays.inOrder() {
-		challenge, err := a.challenge(ctx, relay)
+		challenge, err := a.challenge(ctx, relay, nil)
 		if err != nil {
 			if failures = append(failures, err); !temporary(err) {
 				break
@@ -74,7 +74,7 @@ func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purp
 			return answer, err
 		}
 		body["challenge"], body["keySignature"] = challenge, signature
-		if err := a.post(ctx, relay, path, body, &answer); err != nil {
+		if err := a.post(ctx, relay, path, nil, body, &answer); err != nil {
 			return answer, err
 		}
 		before, err := a.token()

@@ -250,7 +250,7 @@ func TestLostRenewalKeepsTheCredential(t *testing.T) {
 		r := newKeyRelay(t)
 		a := enrolled(t, r)
 		before, _ := a.token()
-		challenge, err := a.challenge(t.Context(), "http://relay")
+		challenge, err := a.challenge(t.Context(), "http://relay", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +260,7 @@ func TestLostRenewalKeepsTheCredential(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.loses = true
-		err = a.post(t.Context(), "http://relay", "/agent/renew", map[string]any{"challenge": challenge, "keySignature": signature}, new(keyAnswer))
+		err = a.post(t.Context(), "http://relay", "/agent/renew", nil, map[string]any{"challenge": challenge, "keySignature": signature}, new(keyAnswer))
 		if r.loses = false; err == nil || len(r.gave) != 2 {
 			t.Fatalf("the renewal whose answer is lost: %v, %d credentials issued; want an error, and 2", err, len(r.gave))
 		}

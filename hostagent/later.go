@@ -1,11 +1,11 @@
 package hostagent
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"ahprelay/broker"
 	"ahprelay/internal/retryafter"
 )
 
@@ -32,28 +32,30 @@ type pausing struct {
 	last     error
 }
 
-// err returns the last refusal during the pause, and nil otherwise.
+// err returns the last refusal during the pause, as a [broker.PauseError], and nil
+// otherwise.
 func (p *pausing) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if left := time.Until(p.until); left > 0 {
-		return fmt.Errorf("%w; the next attempt is in %v", p.last, left.Round(time.Second))
+	if time.Until(p.until) > 0 {
+		return &broker.PauseError{Err: p.last, Until: p.until}
 	}
 	return nil
 }
 
-// refused begins a pause. It lasts as long as the relay demanded, and twice as
+// refused begins a pause and returns its end. It lasts as long as the relay demanded, and twice as
 // long after each further refusal, with jitter.
-func (p *pausing) refused(e *limitError) {
+func (p *pausing) refused(e *limitError) (until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait := min(max(e.after, time.Second)<<min(p.refusals, 10), maxLater)
 	p.refusals++
 	if e.busy {
 		p.until, p.last = time.Now().Add(retryafter.Pause(min(e.after, maxLater), p.refusals)), e.error
-		return
+		return p.until
 	}
 	p.until, p.last = time.Now().Add(wait/2+rand.N(wait/2+1)), e.error
+	return p.until
 }
 
 // granted ends the pauses.

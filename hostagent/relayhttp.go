@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker"
 	"ahprelay/internal/dialhint"
 	"ahprelay/internal/retryafter"
 )
@@ -102,7 +104,8 @@ func (a *access) headers() (http.Header, error) {
 // credentialsFrom requests NATS credentials for this host-agent's nkey from one relay.
 // It presents the enrolment token, and proves that it has the nkey's seed.
 func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT string, err error) {
-	challenge, err := a.challenge(ctx, relay)
+	login := a.login()
+	challenge, err := a.challenge(ctx, relay, login)
 	if err != nil {
 		return "", err
 	}
@@ -125,7 +128,7 @@ func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT str
 		NATS  *bool // whether the relay serves /nats
 		Renew bool  // the relay's keys differ from the credential's
 	}
-	if err := a.post(ctx, relay, "/agent/credentials", body, &answer); err != nil {
+	if err := a.post(ctx, relay, "/agent/credentials", login, body, &answer); err != nil {
 		return "", err
 	}
 	if answer.NATS != nil && !*answer.NATS && len(a.elsewhere) == 0 {
@@ -137,11 +140,21 @@ func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT str
 	return answer.JWT, nil
 }
 
+// login returns the header of requests that precede a login through a relay. The relay
+// keeps a place for the login when many host-agents arrive. A connected host-agent needs no
+// place: it only renews its credentials, and may log in through its idle connection.
+func (a *access) login() http.Header {
+	if len(a.elsewhere) > 0 || a.connected.Load() {
+		return nil
+	}
+	return http.Header{broker.InstanceHeader: {a.instance}}
+}
+
 // challenge requests a challenge from a relay, and checks that the token is still for
-// the same host.
-func (a *access) challenge(ctx context.Context, relay string) (string, error) {
+// the same host. The header may be nil.
+func (a *access) challenge(ctx context.Context, relay string, header http.Header) (string, error) {
 	var challenge struct{ Challenge, Tenant, Host string }
-	if err := a.post(ctx, relay, "/agent/challenge", struct{}{}, &challenge); err != nil {
+	if err := a.post(ctx, relay, "/agent/challenge", header, struct{}{}, &challenge); err != nil {
 		return "", err
 	}
 	if challenge.Challenge == "" {
@@ -154,8 +167,8 @@ func (a *access) challenge(ctx context.Context, relay string) (string, error) {
 	return challenge.Challenge, nil
 }
 
-// post sends one request to a relay and decodes the response.
-func (a *access) post(ctx context.Context, relay, path string, body, answer any) error {
+// post sends one request to a relay and decodes the response. The header may be nil.
+func (a *access) post(ctx context.Context, relay, path string, header http.Header, body, answer any) error {
 	token, err := a.token()
 	if err != nil {
 		return err
@@ -169,6 +182,7 @@ func (a *access) post(ctx context.Context, relay, path string, body, answer any)
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
+	maps.Copy(request.Header, header)
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", "application/json")
 	response, data, err := exchange(a.http, relay, request)

@@ -77,7 +77,7 @@ func (s *Sharing) Open(ctx context.Context, link Link) (relay, token, host strin
 	var answer struct{ Token, Host string }
 	err = s.first(func(a *access, at string) error {
 		relay = at
-		return a.post(ctx, at, "/auth/share", map[string]string{"link": secret}, &answer)
+		return a.post(ctx, at, "/auth/share", nil, map[string]string{"link": secret}, &answer)
 	})
 	return relay, answer.Token, answer.Host, err
 }
@@ -119,7 +119,7 @@ func (s *Sharing) first(ask func(a *access, relay string) error) error {
 }
 
 func (s *Sharing) askRelay(ctx context.Context, a *access, relay string, ask []byte, answer any) error {
-	challenge, err := a.challenge(ctx, relay)
+	challenge, err := a.challenge(ctx, relay, nil)
 	if err != nil {
 		return err
 	}
@@ -134,5 +134,5 @@ func (s *Sharing) askRelay(ctx context.Context, a *access, relay string, ask []b
 			return err
 		}
 	}
-	return a.post(ctx, relay, "/agent/shares", body, answer)
+	return a.post(ctx, relay, "/agent/shares", nil, body, answer)
 }

@@ -12,22 +12,33 @@ import (
 )
 
 // When all host-agents return at once, a relay that served all of them together would be
-// too slow for each: they would time out, and their logins would be wasted work. So the
-// relay processes a few logins at a time, and lets some wait. It refuses the rest with the
-// time at which to return, which depends on the rate of completed logins. Tenants take
-// turns.
+// too slow for each: they would time out, and their work would be lost. An arrival has
+// several steps, from the request for a challenge to the login at the NATS server. If the
+// relay admitted each step separately, first steps would take the time of last ones. So a
+// host-agent gets a place before its first step, and keeps it until its login is complete.
+// There are few places, and some host-agents wait for one. The relay refuses the rest with
+// the time at which to return, which depends on the rate of completed arrivals. A
+// host-agent that returns then goes before those that come for the first time. Tenants
+// take turns.
 
 const (
-	// arrivalsEach is the number of arrivals processed at a time, for each processor.
-	arrivalsEach = 16
+	// arrivalsEach is the number of places for each processor.
+	arrivalsEach = 64
 
-	// arrivalPatience is the longest wait for a turn. It is shorter than
+	// arrivalPatience is the longest wait for a place. It is shorter than
 	// broker.DialTimeout, after which a host-agent gives up, because the login takes time
 	// too.
 	arrivalPatience = 2 * time.Second
 
+	// arrivalStep is how long a host-agent keeps its place without a further step.
+	arrivalStep = 5 * time.Second
+
 	// maxReturn is the longest time after which a refused arrival may return.
-	maxReturn = 30 * time.Second
+	maxReturn = 2 * time.Minute
+
+	// returnSlack is how much before the given time a host-agent is on time: it gets whole
+	// seconds, and subtracts a random part of a second.
+	returnSlack = time.Second
 
 	// firstRate is the assumed number of completions per second for each processor, until
 	// the rate is measured, and again when the measurement is older than rateLife: the
@@ -41,7 +52,13 @@ const (
 	slowWindow = 2 * time.Second
 	leastRate  = 1
 
-	maxArrivals = 1 << 16 // waiting arrivals for each tenant
+	// slowly is by what the pace of bookings falls with each measurement at most. While a
+	// crowd comes, refusals take time, and the rate is low. With bookings at that rate,
+	// places would be free later.
+	slowly = 0.9
+
+	// maxArrivals is the number of waiting arrivals for each tenant, and of bookings.
+	maxArrivals = 1 << 16
 )
 
 // Arrivals admits host-agents that arrive at the same time.
@@ -51,13 +68,25 @@ type Arrivals struct {
 	turns     *fair.Turns
 
 	mu      sync.Mutex // guards the fields below
-	working int
-	waiting map[string]int       // by tenant
-	booked  map[string]time.Time // when a tenant's last refused arrival is to return, by tenant
-	rate    float64              // completions per second while all turns are taken
-	rated   time.Time            // when the rate was measured; zero: it is the first rate, or above
-	since   time.Time            // start of the current measurement; zero: none
-	counted int                  // completions since then
+	places  map[arriving]*place
+	waiting map[string]int         // by tenant
+	booked  map[arriving]time.Time // when refused host-agents are to return
+	last    map[string]time.Time   // the next time to book, by tenant; none: now
+	tidied  time.Time              // when missed bookings were last forgotten
+	rate    float64                // completions per second while all places are taken
+	pace    float64                // bookings per second
+	rated   time.Time              // when the rate was measured; zero: it is the first rate, or above
+	since   time.Time              // start of the current measurement; zero: none
+	counted int                    // completions since then
+}
+
+// arriving names the host whose host-agent arrives.
+type arriving struct{ tenant, host string }
+
+// A place belongs to a host-agent that has begun to arrive.
+type place struct {
+	done func(completed bool) // may be called repeatedly
+	late *time.Timer          // calls done after arrivalStep
 }
 
 // NewArrivals returns an Arrivals for the number of processors that this process may use.
@@ -68,67 +97,105 @@ func NewArrivals() *Arrivals {
 
 func newArrivals(atOnce int, rate float64) *Arrivals {
 	return &Arrivals{
-		atOnce: atOnce, firstRate: rate, turns: fair.New(maxArrivals, atOnce, atOnce), rate: rate,
-		waiting: map[string]int{}, booked: map[string]time.Time{},
+		atOnce: atOnce, firstRate: rate, turns: fair.New(maxArrivals, atOnce, atOnce), rate: rate, pace: rate,
+		places: map[arriving]*place{}, waiting: map[string]int{}, booked: map[arriving]time.Time{}, last: map[string]time.Time{},
 	}
 }
 
-// Enter waits for a tenant's turn. The caller must call done when the arrival has
-// completed (true) or failed (false); further calls have no effect. If done is nil, the
-// arrival is refused and may return after the given time.
-func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(completed bool), after time.Duration) {
-	if after := a.queue(tenant); after > 0 {
-		return nil, after
+// Enter begins a step of a host-agent's arrival. Before the first step, it waits for a
+// place. The place is free again when done is called, because the arrival has completed
+// (true) or failed (false), or after arrivalStep without a further step. Repeated calls of
+// done have no effect. If done is nil, the arrival is refused and may return after the
+// given time.
+func (a *Arrivals) Enter(ctx context.Context, tenant, host string) (done func(completed bool), after time.Duration) {
+	who := arriving{tenant, host}
+	if done, after = a.queue(who); done != nil || after > 0 {
+		return done, after
 	}
 	ctx, cancel := context.WithTimeout(ctx, arrivalPatience)
 	defer cancel()
-	end, err := a.turns.Take(ctx, "all", tenant)
+	free, err := a.turns.Take(ctx, "all", tenant)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting[tenant]--; a.waiting[tenant] == 0 {
 		delete(a.waiting, tenant)
 	}
 	if err != nil {
-		return nil, a.bookLocked(tenant)
+		return nil, a.bookLocked(who)
 	}
-	if a.working++; a.working == a.atOnce && a.since.IsZero() {
-		a.since, a.counted = time.Now(), 0
+	delete(a.booked, who)
+	if p := a.places[who]; p != nil { // a different request of this host has got a place
+		free()
+		return p.done, 0
 	}
 	var once sync.Once
-	return func(completed bool) { once.Do(func() { a.left(completed); end() }) }, 0
+	p := &place{}
+	p.done = func(completed bool) { once.Do(func() { a.left(who, completed); free() }) }
+	p.late = time.AfterFunc(arrivalStep, func() { p.done(false) })
+	if a.places[who] = p; len(a.places) == a.atOnce && a.since.IsZero() {
+		a.since, a.counted = time.Now(), 0
+	}
+	return p.done, 0
 }
 
-// Crowded reports whether as many arrivals are processed as fit.
+// Crowded reports whether all places are taken.
 func (a *Arrivals) Crowded() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.working >= a.atOnce
+	return len(a.places) >= a.atOnce
 }
 
-// Full returns 0 unless so many of a tenant's arrivals wait that Enter would refuse the
-// next one. It then returns the time after which that one may return. The tenant may be
-// a mere claim: for a tenant without waiting arrivals, Full changes nothing.
-func (a *Arrivals) Full(tenant string) (after time.Duration) {
+// Full returns 0, or the time after which a host-agent may return because Enter would
+// refuse it. The tenant and host may be mere claims: for a tenant without waiting
+// arrivals, Full changes nothing.
+func (a *Arrivals) Full(tenant, host string) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.working < a.atOnce || a.waiting[tenant] == 0 || a.waitLocked(tenant) <= arrivalPatience {
+	if a.waiting[tenant] == 0 {
 		return 0
 	}
-	return a.bookLocked(tenant)
+	return a.refuseLocked(arriving{tenant, host})
 }
 
-// queue counts an arrival as waiting and returns 0. If the wait would be too long, it
-// returns the time after which the arrival may return.
-func (a *Arrivals) queue(tenant string) (after time.Duration) {
+// queue returns done for a host-agent with a place, or the time after which a refused one
+// may return. Otherwise it counts the host-agent as waiting.
+func (a *Arrivals) queue(who arriving) (done func(completed bool), after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if p := a.places[who]; p != nil {
+		p.late.Reset(arrivalStep)
+		return p.done, 0
+	}
 	if !a.rated.IsZero() && time.Since(a.rated) > rateLife {
 		a.rate, a.rated = max(a.rate, a.firstRate), time.Time{}
+		a.pace = a.rate
 	}
-	if (a.working >= a.atOnce || len(a.waiting) > 0) && a.waitLocked(tenant) > arrivalPatience {
-		return a.bookLocked(tenant)
+	if after := a.refuseLocked(who); after > 0 {
+		return nil, after
 	}
-	a.waiting[tenant]++
+	a.waiting[who.tenant]++
+	return nil, 0
+}
+
+// refuseLocked returns 0 if a host-agent may wait for a place, and otherwise the time
+// after which it may return. It may wait if a place is free, or if it would get one within
+// arrivalPatience. One that comes for the first time, or too early, may not do so before
+// those with bookings.
+func (a *Arrivals) refuseLocked(who arriving) (after time.Duration) {
+	if a.places[who] != nil || len(a.places) < a.atOnce && len(a.waiting) == 0 {
+		return 0
+	}
+	now := time.Now()
+	if at, booked := a.booked[who]; booked {
+		if early := at.Sub(now); early > returnSlack {
+			return early
+		}
+	} else if a.last[who.tenant].Sub(now) > arrivalPatience {
+		return a.bookLocked(who)
+	}
+	if a.waitLocked(who.tenant) > arrivalPatience {
+		return a.bookLocked(who)
+	}
 	return 0
 }
 
@@ -142,33 +209,42 @@ func (a *Arrivals) waitLocked(tenant string) time.Duration {
 }
 
 // bookLocked returns the time after which a refused arrival may return. It spreads a
-// tenant's refused arrivals at the tenant's share of the rate. If that time exceeds
-// maxReturn, it returns a shorter random time, after which the arrival will be refused
-// again.
-func (a *Arrivals) bookLocked(tenant string) time.Duration {
+// tenant's refused arrivals at the tenant's share of the pace. A host-agent that has
+// returned on time in vain returns soon. If the time exceeds maxReturn, or there are too
+// many bookings, bookLocked returns a random time without a booking.
+func (a *Arrivals) bookLocked(who arriving) time.Duration {
 	now := time.Now()
-	if _, known := a.booked[tenant]; !known {
-		maps.DeleteFunc(a.booked, func(_ string, last time.Time) bool { return now.After(last) })
-		a.booked[tenant] = now
+	if now.Sub(a.tidied) > rateLife {
+		a.tidied = now
+		maps.DeleteFunc(a.booked, func(_ arriving, at time.Time) bool { return now.Sub(at) > arrivalPatience+returnSlack })
+		maps.DeleteFunc(a.last, func(_ string, last time.Time) bool { return now.After(last) })
 	}
-	next := now.Add(a.waitLocked(tenant))
-	if last := a.booked[tenant]; last.After(next) {
+	next := now.Add(a.waitLocked(who.tenant))
+	if at, booked := a.booked[who]; booked && at.Sub(now) <= returnSlack {
+		next = next.Add(returnSlack + rand.N(arrivalPatience))
+		a.booked[who] = next
+		return next.Sub(now)
+	}
+	if last := a.last[who.tenant]; last.After(next) {
 		next = last
 	}
-	if next.Sub(now) > maxReturn {
+	if next.Sub(now) > maxReturn || len(a.booked) >= maxArrivals {
 		return maxReturn/2 + rand.N(maxReturn/2)
 	}
-	a.booked[tenant] = next.Add(time.Duration(float64(len(a.booked)) / a.rate * float64(time.Second)))
+	a.booked[who] = next
+	a.last[who.tenant] = next // counts as a tenant below
+	a.last[who.tenant] = next.Add(time.Duration(float64(len(a.last)) / a.pace * float64(time.Second)))
 	return next.Sub(now)
 }
 
 // left records that an arrival has completed or failed. Failures are no completions: a
 // relay that is too slow for its host-agents would count each lost login as done.
-func (a *Arrivals) left(completed bool) {
+func (a *Arrivals) left(who arriving, completed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	full := a.working == a.atOnce
-	a.working--
+	full := len(a.places) >= a.atOnce
+	a.places[who].late.Stop()
+	delete(a.places, who)
 	if a.since.IsZero() {
 		return
 	}
@@ -178,10 +254,11 @@ func (a *Arrivals) left(completed bool) {
 	took := time.Since(a.since)
 	if took >= rateWindow && a.counted >= a.atOnce/2 || took >= slowWindow {
 		a.rate = max((a.rate+float64(a.counted)/took.Seconds())/2, leastRate)
+		a.pace = max(a.rate, a.pace*slowly)
 		a.rated = time.Now()
 		a.since, a.counted = a.rated, 0
 	}
-	if !full && a.working < a.atOnce/2 { // arrivals are lacking, so this shows no rate
+	if !full && len(a.places) < a.atOnce/2 { // arrivals are lacking, so this shows no rate
 		a.since = time.Time{}
 	}
 }

@@ -3,11 +3,14 @@ package admission
 import (
 	"context"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"ahprelay/internal/retryafter"
 )
@@ -94,11 +97,11 @@ func goodput(t *testing.T, arrivals *Arrivals, perSecond int) (rate float64) {
 		running.Go(func() { b.run(ctx) })
 		var mu sync.Mutex
 		online := 0
-		for range perSecond * int(long/time.Second) {
+		for i := range perSecond * int(long/time.Second) {
 			time.Sleep(time.Second / time.Duration(perSecond))
 			running.Go(func() {
 				for ctx.Err() == nil {
-					wait, came := arrive(ctx, &b, arrivals)
+					wait, came := arrive(ctx, &b, arrivals, i)
 					if came && ctx.Err() == nil {
 						mu.Lock()
 						online++
@@ -121,13 +124,13 @@ func goodput(t *testing.T, arrivals *Arrivals, perSecond int) (rate float64) {
 
 // arrive makes a host-agent's attempt to log in. It reports whether the login
 // completed, and returns the wait before the next attempt.
-func arrive(ctx context.Context, b *slowBackend, arrivals *Arrivals) (wait time.Duration, came bool) {
+func arrive(ctx context.Context, b *slowBackend, arrivals *Arrivals, agent int) (wait time.Duration, came bool) {
 	ctx, cancel := context.WithTimeout(ctx, agentWaits)
 	defer cancel()
 	if arrivals == nil {
 		return time.Second, b.login(ctx)
 	}
-	done, after := arrivals.Enter(ctx, "fleet")
+	done, after := arrivals.Enter(ctx, "fleet", strconv.Itoa(agent))
 	if done == nil {
 		return after, false
 	}
@@ -181,7 +184,7 @@ func comeOnline(ctx context.Context, b *slowBackend, relays []*Arrivals, agent i
 	wait := time.Duration(math.MaxInt64)
 	for n := range 2 {
 		attempt, cancel := context.WithTimeout(ctx, agentWaits)
-		done, after := relays[(agent+n)%len(relays)].Enter(attempt, "fleet")
+		done, after := relays[(agent+n)%len(relays)].Enter(attempt, "fleet", strconv.Itoa(agent))
 		came := done != nil && b.login(attempt)
 		if done != nil {
 			done(came)
@@ -236,8 +239,8 @@ func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArrivals(4, 10)
 		var working []func(bool)
-		for range 4 {
-			done, after := a.Enter(t.Context(), "crowd")
+		for i := range 4 {
+			done, after := a.Enter(t.Context(), "crowd", strconv.Itoa(i))
 			if done == nil {
 				t.Fatalf("Enter tells a host-agent to return in %v while turns are free; want a turn", after)
 			}
@@ -246,8 +249,8 @@ func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 		calm := false
 		times := map[time.Duration]int{}
 		var mu sync.Mutex
-		come := func(tenant string) {
-			done, after := a.Enter(t.Context(), tenant)
+		come := func(tenant, host string) {
+			done, after := a.Enter(t.Context(), tenant, host)
 			mu.Lock()
 			defer mu.Unlock()
 			if done == nil {
@@ -257,11 +260,11 @@ func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 			calm = calm || tenant == "calm"
 			working = append(working, done)
 		}
-		for range 100 {
-			go come("crowd")
+		for i := range 100 {
+			go come("crowd", strconv.Itoa(4+i))
 		}
 		synctest.Wait()
-		go come("calm")
+		go come("calm", "laptop")
 		synctest.Wait()
 		mu.Lock()
 		first, second := working[0], working[1]
@@ -289,9 +292,15 @@ func TestFormerSlownessIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const atOnce, crowd = 4, 50
 		a := newArrivals(atOnce, 100)
+		host := 0
+		var mu sync.Mutex
 		enter := func(most int) (done []func(bool), refused int) {
 			for range most {
-				end, after := a.Enter(t.Context(), "fleet")
+				mu.Lock()
+				host++
+				name := strconv.Itoa(host)
+				mu.Unlock()
+				end, after := a.Enter(t.Context(), "fleet", name)
 				if end == nil {
 					refused++
 					t.Logf("refused for %v", after)
@@ -303,7 +312,7 @@ func TestFormerSlownessIsForgotten(t *testing.T) {
 		}
 		for range 20 {
 			slow, _ := enter(atOnce)
-			time.Sleep(10 * time.Second)
+			time.Sleep(arrivalStep - time.Second)
 			for _, end := range slow {
 				end(true)
 			}
@@ -340,9 +349,9 @@ func TestFullSparesOtherTenants(t *testing.T) {
 		a := newArrivals(4, 10)
 		var turns sync.WaitGroup
 		release := make(chan struct{})
-		for range 60 {
+		for i := range 60 {
 			turns.Go(func() {
-				if done, _ := a.Enter(t.Context(), "crowd"); done != nil {
+				if done, _ := a.Enter(t.Context(), "crowd", strconv.Itoa(i)); done != nil {
 					<-release
 					done(true)
 				}
@@ -353,23 +362,160 @@ func TestFullSparesOtherTenants(t *testing.T) {
 			t.Error("Crowded = false although all turns are taken; want true")
 		}
 		var last time.Duration
-		for range 10 {
-			after := a.Full("crowd")
+		for i := range 10 {
+			after := a.Full("crowd", strconv.Itoa(100+i))
 			if after <= last {
 				t.Errorf("Full delays an arrival by %v and the previous one by %v; want a longer delay for each further arrival", after, last)
 			}
 			last = after
 		}
-		if after := a.Full("calm"); after != 0 {
+		if after := a.Full("calm", "laptop"); after != 0 {
 			t.Errorf("Full delays a different tenant by %v; want 0", after)
 		}
-		if _, booked := a.booked["calm"]; booked {
+		if _, booked := a.last["calm"]; booked {
 			t.Error("the tenant calm, whose name nothing has proved, has an entry; want none")
 		}
 		close(release)
 		turns.Wait()
-		if after := a.Full("crowd"); after != 0 || a.Crowded() {
+		if after := a.Full("crowd", "laptop"); after != 0 || a.Crowded() {
 			t.Errorf("Full returns %v, or Crowded true, although no arrival waits; want 0 and false", after)
 		}
+	})
+}
+
+// TestPlaceLastsForAllSteps takes all places. Host-agents with a place must enter their further
+// steps at once, also while others wait, and a completed arrival must free its place for one of
+// these.
+func TestPlaceLastsForAllSteps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const places = 4
+		a := newArrivals(places, 10)
+		for i := range places {
+			if done, after := a.Enter(t.Context(), "fleet", strconv.Itoa(i)); done == nil {
+				t.Fatalf("Enter refuses host-agent %d for %v; want a place", i, after)
+			}
+		}
+		began := make(chan bool, 1)
+		go func() {
+			done, _ := a.Enter(t.Context(), "fleet", "late")
+			began <- done != nil
+		}()
+		synctest.Wait()
+		now := time.Now()
+		var done func(bool)
+		for range 2 {
+			if done, _ = a.Enter(t.Context(), "fleet", "0"); done == nil || time.Since(now) > 0 {
+				t.Fatal("Enter refuses or delays the next step of a host-agent with a place")
+			}
+		}
+		if synctest.Wait(); len(began) > 0 {
+			t.Fatalf("a further host-agent has begun beside %d; want it to wait", places)
+		}
+		done(true)
+		if !<-began {
+			t.Error("the waiting host-agent is refused although an arrival has completed; want a place")
+		}
+	})
+}
+
+// TestPromisedReturnGoesFirst refuses a host-agent while all places are taken and others wait. If it
+// returns too early, it must get the same time again. When it returns at its time, it may wait for a
+// place, and a newcomer may not, because bookings of others are still open.
+func TestPromisedReturnGoesFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const rate, waiting, booked = 10, 21, 80
+		ctx, cancel := context.WithCancel(t.Context())
+		a := newArrivals(2, rate)
+		var running sync.WaitGroup
+		var places []string
+		for i := range 2 {
+			places = append(places, "place-"+strconv.Itoa(i))
+			_, _ = a.Enter(ctx, "fleet", places[i])
+		}
+		for i := range waiting {
+			running.Go(func() { _, _ = a.Enter(ctx, "fleet", strconv.Itoa(i)) })
+		}
+		synctest.Wait()
+		_, after := a.Enter(ctx, "fleet", "promised")
+		if after <= arrivalPatience {
+			t.Fatalf("Enter returns %v for a host-agent behind %d; want a later time", after, waiting)
+		}
+		for i := range booked {
+			if _, after := a.Enter(ctx, "fleet", "booked-"+strconv.Itoa(i)); after == 0 {
+				t.Fatal("Enter admits a host-agent behind others who are refused")
+			}
+		}
+		time.Sleep(time.Second)
+		if _, again := a.Enter(ctx, "fleet", "promised"); again != after-time.Second {
+			t.Errorf("a host-agent that returns after a second is told %v; want the rest of %v", again, after)
+		}
+		for _, host := range places {
+			_, _ = a.Enter(ctx, "fleet", host) // takes its next step, and keeps its place
+		}
+		time.Sleep(after - time.Second)
+		running.Wait()
+		if after := a.refused("newcomer"); after <= arrivalPatience {
+			t.Errorf("a newcomer is told %v while bookings are open; want a later time", after)
+		}
+		if after := a.refused("promised"); after != 0 {
+			t.Errorf("a host-agent that returns at its time is told %v; want that it may wait", after)
+		}
+		cancel()
+	})
+}
+
+// refused returns what Enter would tell a host-agent that may not wait, and otherwise 0.
+func (a *Arrivals) refused(host string) (after time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.refuseLocked(arriving{"fleet", host})
+}
+
+// TestNoPlaceLeaks has host-agents begin steps, complete, fail or vanish in any order. There must
+// never be more places than permitted, and all must be free some time after the last step.
+func TestNoPlaceLeaks(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		places := rapid.IntRange(1, 4).Draw(r, "places")
+		steps := rapid.SliceOfN(rapid.IntRange(0, 6*4*4-1), 1, 60).Draw(r, "steps")
+		synctest.Test(t, func(t *testing.T) {
+			a := newArrivals(places, 10)
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			for _, step := range steps {
+				host, ends, pause := step%6, step/6%4, time.Duration(step/24)*time.Second
+				running.Go(func() {
+					attempt, giveUp := context.WithTimeout(ctx, time.Second)
+					defer giveUp()
+					if done, _ := a.Enter(attempt, strconv.Itoa(host%2), strconv.Itoa(host)); done != nil && ends > 1 {
+						done(ends == 2)
+						done(true)
+					}
+				})
+				time.Sleep(pause)
+				synctest.Wait()
+				a.mu.Lock()
+				if n := len(a.places); n > places {
+					t.Errorf("%d host-agents have places; want at most %d", n, places)
+				}
+				a.mu.Unlock()
+			}
+			running.Wait()
+			cancel()
+			time.Sleep(arrivalStep)
+			synctest.Wait()
+			for i := range places {
+				if done, after := a.Enter(t.Context(), "fleet", strconv.Itoa(i)); done == nil {
+					t.Errorf("of %d places, %d are free after all host-agents have gone (return in %v); want all", places, i, after)
+				} else {
+					defer done(true)
+				}
+			}
+			if len(a.waiting) > 0 {
+				t.Errorf("%v arrivals count as waiting; want none", a.waiting)
+			}
+		})
 	})
 }

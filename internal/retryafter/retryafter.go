@@ -34,13 +34,16 @@ func Of(header http.Header, most time.Duration) time.Duration {
 // Longest is the longest pause of a client that a busy server has refused repeatedly.
 const Longest = 4 * time.Minute
 
+// kept is the number of refusals after which a client still returns at the given time.
+const kept = 3
+
 // Pause returns how long a client pauses that a busy server has refused, given the time
-// in the header and the number of consecutive refusals. After the first refusal, that is
-// the time less a random part of a second, because servers give whole seconds. Each
-// further refusal adds a random time. Its bound doubles, so that the pause is at most
-// Longest: if a crowd of refused clients returned soon, refusals would leave the server no
-// time for other work.
+// in the header and the number of consecutive refusals. At first, that is the time less a
+// random part of a second, because servers give whole seconds and expect the client then.
+// After kept refusals, each further one adds a random time. Its bound doubles, so that the
+// pause is at most Longest: if a crowd of clients that are always refused returned soon,
+// refusals would leave the server no time for other work.
 func Pause(after time.Duration, refusals int) time.Duration {
-	more := min(after<<min(max(refusals, 1)-1, 10), Longest) - after
+	more := min(after<<min(max(refusals-kept, 0), 10), Longest) - after
 	return after - rand.N(time.Second) + rand.N(max(more, 1))
 }

@@ -42,15 +42,15 @@ func FuzzOf(f *testing.F) {
 }
 
 // TestPausesGrow has a busy server refuse a client again and again. The client must never return
-// more than a second earlier than it may. After each further refusal it pauses up to twice as long,
-// at most Longest.
+// more than a second earlier than it may. At first it must return at its time. Later it pauses up to
+// twice as long after each further refusal, at most Longest.
 func TestPausesGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		after := time.Duration(rapid.IntRange(1, 120).Draw(t, "after")) * time.Second
 		refusals := rapid.IntRange(1, 50).Draw(t, "refusals")
 		least, most := after-time.Second, after
-		if refusals > 1 {
-			most = min(after<<min(refusals-1, 10), Longest)
+		if refusals > kept {
+			most = min(after<<min(refusals-kept, 10), Longest)
 		}
 		if got := Pause(after, refusals); got < least || got > most {
 			t.Errorf("a pause of %v after %d refusals for %v; want %v to %v", got, refusals, after, least, most)

@@ -143,8 +143,8 @@ func (r *realAgent) headers() http.Header {
 // them or two relays are busy.
 func (r *realAgent) credentials(ctx context.Context) (jwt string, err error) {
 	defer r.http.CloseIdleConnections()
-	if left := time.Until(r.rests); left > 0 {
-		return "", fmt.Errorf("the relays asked for a pause, of which %v is left", left)
+	if time.Until(r.rests) > 0 {
+		return "", &broker.PauseError{Err: errors.New("the relays asked for a pause"), Until: r.rests}
 	}
 	var pause time.Duration // the shortest demanded; 0: none
 	for _, u := range r.urls {
@@ -165,6 +165,7 @@ func (r *realAgent) credentials(ctx context.Context) (jwt string, err error) {
 	if pause > 0 {
 		r.refusals++
 		r.rests = time.Now().Add(retryafter.Pause(pause, r.refusals))
+		err = &broker.PauseError{Err: err, Until: r.rests}
 	}
 	return "", err
 }
@@ -202,6 +203,7 @@ func (r *realAgent) post(ctx context.Context, address string, body, answer any) 
 		return err
 	}
 	request.Header = r.headers()
+	request.Header.Set(broker.InstanceHeader, r.instance)
 	response, err := r.http.Do(request)
 	if err != nil {
 		return err

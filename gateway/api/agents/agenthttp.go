@@ -56,9 +56,17 @@ func (a *API) serveChallenge(w http.ResponseWriter, r *http.Request) {
 		a.busy(w, after)
 		return
 	}
-	if host, ok := a.Caller.Host(w, r); ok {
-		authn.WriteJSON(w, http.StatusOK, Challenge{a.Caller.Keys.NewChallenge(), host.Tenant, host.Host})
+	host, ok := a.Caller.Host(w, r)
+	if !ok {
+		return
 	}
+	if a.logsIn(r) {
+		if done, after := a.arrivals.Enter(r.Context(), host.Tenant, host.Host); done == nil {
+			a.busy(w, after)
+			return
+		}
+	}
+	authn.WriteJSON(w, http.StatusOK, Challenge{a.Caller.Keys.NewChallenge(), host.Tenant, host.Host})
 }
 
 // fullRetry is the Retry-After for a host-agent beyond its tenant's limit. The host-agent
@@ -70,13 +78,17 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	done, after := a.enrolments.Enter(r.Context(), host.Tenant)
+	done, after := a.arrivals.Enter(r.Context(), host.Tenant, host.Host)
 	if done == nil {
 		a.busy(w, after)
 		return
 	}
-	completed := true // a refusal for a wrong request is completed work
-	defer func() { done(completed) }()
+	completed, goesOn := true, false // a refusal for a wrong request is completed work
+	defer func() {
+		if !goesOn {
+			done(completed)
+		}
+	}()
 	var proof Proof
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody)).Decode(&proof); err != nil {
 		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "body is not JSON with challenge, nkey and signature"})
@@ -121,6 +133,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.Caller.Audit.Comings(a.HostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
+	goesOn = a.logsIn(r) // the login ends the arrival
 	shown, _ := auth.Bearer(r.Header.Get("Authorization"))
 	authn.WriteJSON(w, http.StatusOK, Credentials{jwt, expires, a.NATS != nil, host.Key != nil && a.Caller.Keys.Tokens().Outdated(shown)})
 }

@@ -65,12 +65,12 @@ type API struct {
 	tunnels  tunnels
 	renewing sync.Mutex // held while takeOver checks and records the credential in use
 
-	logins, enrolments *admission.Arrivals
+	arrivals *admission.Arrivals
 }
 
 // New returns an API.
 func New(cfg Config) *API {
-	return &API{Config: cfg, logins: admission.NewArrivals(), enrolments: admission.NewArrivals()}
+	return &API{Config: cfg, arrivals: admission.NewArrivals()}
 }
 
 // Routes registers the API's handlers.

@@ -13,9 +13,17 @@ import (
 	"ahprelay/internal/retryafter"
 )
 
-// Requests for credentials and logins at the NATS server are admitted at the rate at
-// which they complete ([admission.Arrivals]), because all host-agents may arrive
-// together. A login lasts from the WebSocket handshake to the server's response.
+// Host-agents are admitted at the rate at which they complete their arrivals
+// ([admission.Arrivals]), because all of them may arrive together. An arrival lasts from
+// the request for a challenge, or from the WebSocket handshake of a host-agent that has
+// credentials, to the NATS server's response to the login.
+
+// logsIn reports whether a request for a challenge or credentials precedes a login at this
+// relay. Challenges have further uses, and a host-agent may log in at a NATS server of its
+// own. Host-agents of earlier versions do not say so.
+func (a *API) logsIn(r *http.Request) bool {
+	return a.NATS != nil && r.Header.Get(broker.InstanceHeader) != ""
+}
 
 // busy refuses a host-agent, and gives the time at which to return.
 func (a *API) busy(w http.ResponseWriter, after time.Duration) {
@@ -29,20 +37,16 @@ func (a *API) busy(w http.ResponseWriter, after time.Duration) {
 // arrive as the relay can admit, verification would take most of the relay's time, and
 // only those who return later would benefit.
 func (a *API) full(r *http.Request) (after time.Duration) {
-	if !a.enrolments.Crowded() {
+	if !a.arrivals.Crowded() {
 		return 0
 	}
 	token, _ := auth.Bearer(r.Header.Get("Authorization"))
-	tenant, _, err := auth.PeekHost(token)
+	tenant, host, err := auth.PeekHost(token)
 	if err != nil {
 		return 0 // serveChallenge refuses the token
 	}
-	return a.enrolments.Full(tenant)
+	return a.arrivals.Full(tenant, host)
 }
-
-// loginTime is how long a login may count as incomplete. The NATS server has closed the
-// connection by then.
-const loginTime = 2 * broker.DialTimeout
 
 // A login is a connection to the NATS server. It counts as an arrival until the server
 // has responded to the host-agent's login.
@@ -56,8 +60,7 @@ type login struct {
 }
 
 func newLogin(server net.Conn, done func(completed bool)) *login {
-	late := time.AfterFunc(loginTime, func() { done(false) })
-	return &login{Conn: server, tail: []byte{'\n'}, done: func(completed bool) { late.Stop(); done(completed) }}
+	return &login{Conn: server, tail: []byte{'\n'}, done: done}
 }
 
 // pong is the server's response to the PING that follows a host-agent's login. It is

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker"
 	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
+	"ahprelay/gateway/authn"
 )
 
 // TestLoginCountsUntilItsAnswer: a login counts until the NATS server's first line
@@ -66,16 +68,17 @@ func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		perSecond := 100 * runtime.GOMAXPROCS(0) // logins per second assumed before any has completed
 		relay := &registry.Registry{}
-		a := &API{Config: Config{Registry: relay}, logins: admission.NewArrivals()}
-		host := auth.Enrolment{Tenant: "acme", Host: "laptop"}
-		for {
-			if done, _ := a.logins.Enter(t.Context(), "acme"); done == nil {
+		a := &API{Config: Config{Registry: relay}, arrivals: admission.NewArrivals()}
+		for i := 0; ; i++ {
+			if a.arrivals.Crowded() {
 				break
 			}
+			_, _ = a.arrivals.Enter(t.Context(), "acme", strconv.Itoa(i))
 		}
 		answers := make(chan *httptest.ResponseRecorder, 20*perSecond)
-		for range cap(answers) {
+		for i := range cap(answers) {
 			go func() {
+				host := auth.Enrolment{Tenant: "acme", Host: "laptop-" + strconv.Itoa(i)}
 				w := httptest.NewRecorder()
 				if server := a.arrive(w, httptest.NewRequest(http.MethodGet, "/nats", nil), host); server != nil {
 					t.Error("arrive gives a server to a host-agent without a turn; want a refusal")
@@ -122,10 +125,10 @@ func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 	}
 	crowd, calm := request("crowd"), request("calm")
 	synctest.Test(t, func(t *testing.T) {
-		a := &API{Config: Config{Registry: &registry.Registry{}}, enrolments: admission.NewArrivals()} // has no keys, so verification would panic
+		a := &API{Config: Config{Registry: &registry.Registry{}}, arrivals: admission.NewArrivals()} // has no keys, so verification would panic
 		ctx, cancel := context.WithCancel(t.Context())
-		for range 4000 * runtime.GOMAXPROCS(0) {
-			go func() { _, _ = a.enrolments.Enter(ctx, "crowd") }()
+		for i := range 4000 * runtime.GOMAXPROCS(0) {
+			go func() { _, _ = a.arrivals.Enter(ctx, "crowd", strconv.Itoa(i)) }()
 		}
 		synctest.Wait()
 		w := httptest.NewRecorder()
@@ -137,5 +140,56 @@ func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 			t.Errorf("a different tenant's host-agent is told to return in %v; want no wait", after)
 		}
 		cancel()
+	})
+}
+
+// TestChallengeBeforeALoginTakesAPlace has many host-agents request challenges. Only requests that
+// announce a login take places. A repeated request must find the place of its host-agent. Without
+// further steps, the places must be free again.
+func TestChallengeBeforeALoginTakesAPlace(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked, err := registry.LoadRevocations("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var requests []*http.Request
+		for i := range 64 * runtime.GOMAXPROCS(0) {
+			token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop-" + strconv.Itoa(i), Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest(http.MethodPost, "/agent/challenge", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			requests = append(requests, r)
+		}
+		ask := func(a *API, header string) {
+			for _, r := range requests {
+				r.Header.Set(broker.InstanceHeader, header)
+				w := httptest.NewRecorder()
+				if a.serveChallenge(w, r); w.Code != http.StatusOK {
+					t.Fatalf("a challenge is answered with HTTP %d: %s; want 200", w.Code, w.Body)
+				}
+			}
+		}
+		a := &API{Config: Config{
+			Caller: authn.New(authn.Config{Keys: keys, Revoked: revoked, Proved: func(*http.Request) {}, Count: func(string) {}}),
+			NATS:   func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF },
+		}, arrivals: admission.NewArrivals()}
+		if ask(a, ""); a.arrivals.Crowded() {
+			t.Error("requests that announce no login have taken all places; want none taken")
+		}
+		if ask(a, "agent-1"); !a.arrivals.Crowded() {
+			t.Error("places are free although as many host-agents as fit have announced logins; want none free")
+		}
+		ask(a, "agent-1") // the same host-agents keep their places
+		time.Sleep(time.Minute)
+		if a.arrivals.Crowded() {
+			t.Error("all places are taken a minute after the last step; want them free")
+		}
 	})
 }

@@ -31,7 +31,7 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this relay is cut off from the majority of its cluster; try another", http.StatusServiceUnavailable)
 		return
 	}
-	if idle && a.logins.Crowded() { // an idle connection can wait
+	if idle && a.arrivals.Crowded() { // an idle connection can wait
 		a.busy(w, idleRetry)
 		return
 	}
@@ -61,7 +61,7 @@ const idleRetry = 30 * time.Second
 // arrive opens a connection to the NATS server when it is this login's turn. On failure
 // it responds with an error and returns nil.
 func (a *API) arrive(w http.ResponseWriter, r *http.Request, host auth.Enrolment) net.Conn {
-	done, after := a.logins.Enter(r.Context(), host.Tenant)
+	done, after := a.arrivals.Enter(r.Context(), host.Tenant, host.Host)
 	if done == nil {
 		a.busy(w, after)
 		return nil
