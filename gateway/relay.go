@@ -34,7 +34,7 @@ var defaultTimes = requestTimes{header: 10 * time.Second, body: 30 * time.Second
 
 // Timeouts of a relay's start and stop.
 const (
-	startTimeout  = 20 * time.Second
+	startTimeout  = 45 * time.Second
 	answerTimeout = 2 * time.Minute // a profile takes up to a minute
 	idleTimeout   = 2 * time.Minute
 	stopTimeout   = time.Second

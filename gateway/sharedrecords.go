@@ -27,7 +27,7 @@ const peopleBucket = "ahp-people"
 // How long a starting relay waits until all shared stores are loaded. A single relay
 // waits longer, because no other relay has the data.
 const (
-	storesWait        = 15 * time.Second
+	storesWait        = 30 * time.Second
 	storesWaitCluster = 3 * time.Second
 )
 
