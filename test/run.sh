@@ -13,7 +13,7 @@ export GORACE="${GORACE:-atexit_sleep_ms=0}"
 # debug information, and with less garbage collected, compiling takes 30 % less of the
 # processors. The tests themselves collect garbage as usual.
 export GOFLAGS="${GOFLAGS:+$GOFLAGS }-gcflags=all=-dwarf=false"
-alarm=${ALARM:-20} # minutes after which a test program ends itself
+alarm=${ALARM:-30} # minutes after which a test program ends itself
 tests() { GOGC=400 "$go" test -vet=off -timeout "${alarm}m" -exec "env -u GOGC" "$@"; }
 
 # stuck prints the state of each thread of a test program that its alarm has not ended.
