@@ -18,18 +18,7 @@ import (
 // must dial.
 func TestHostAgentDialsOnlyWithCredentials(t *testing.T) {
 	t.Parallel()
-	keys, err := auth.LoadKeys(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := auth.NewAgentKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	userJWT, _, err := keys.Authority().AgentUser("acme", "laptop", key.Public(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key, userJWT := newAgentUser(t)
 	for _, scheme := range []string{"nats", "ws"} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked, dialled atomic.Int32
@@ -72,18 +61,7 @@ func TestHostAgentDialsOnlyWithCredentials(t *testing.T) {
 // several relays, it must log in at the first one, at which it has attempted nothing yet.
 func TestHostAgentReturnsAtTheGivenTime(t *testing.T) {
 	t.Parallel()
-	keys, err := auth.LoadKeys(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := auth.NewAgentKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	userJWT, _, err := keys.Authority().AgentUser("acme", "laptop", key.Public(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key, userJWT := newAgentUser(t)
 	for _, urls := range [][]string{{"ws://one.example:1"}, {"ws://one.example:1", "ws://two.example:1", "ws://three.example:1"}} {
 		synctest.Test(t, func(t *testing.T) {
 			const pause = 90 * time.Second
@@ -116,4 +94,22 @@ func TestHostAgentReturnsAtTheGivenTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// newAgentUser returns the key and the credentials of a host-agent for acme's host laptop.
+func newAgentUser(t *testing.T) (key *auth.AgentKey, userJWT string) {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err = auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	userJWT, _, err = keys.Authority().AgentUser("acme", "laptop", key.Public(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, userJWT
 }

@@ -43,18 +43,18 @@ func (p *pausing) err() error {
 	return nil
 }
 
-// refused begins a pause and returns its end. It lasts as long as the relay demanded, and twice as
-// long after each further refusal, with jitter.
+// refused begins a pause, and returns its end. The pause lasts as long as the relay
+// demanded, and twice as long after each further refusal, with jitter.
 func (p *pausing) refused(e *limitError) (until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait := min(max(e.after, time.Second)<<min(p.refusals, 10), maxLater)
 	p.refusals++
+	pause := wait/2 + rand.N(wait/2+1)
 	if e.busy {
-		p.until, p.last = time.Now().Add(retryafter.Pause(min(e.after, maxLater), p.refusals)), e.error
-		return p.until
+		pause = retryafter.Pause(min(e.after, maxLater), p.refusals)
 	}
-	p.until, p.last = time.Now().Add(wait/2+rand.N(wait/2+1)), e.error
+	p.until, p.last = time.Now().Add(pause), e.error
 	return p.until
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,8 +66,7 @@ func (s *Server) joinOthers(opts *server.Options) error {
 	return lengthen(opts, max(s.size, len(s.others)+1))
 }
 
-// othersHaveData reports whether a running server of the cluster has data. A server which does not
-// answer in time may have data.
+// othersHaveData reports whether a running server of the cluster may have data.
 func (s *Server) othersHaveData(config *tls.Config) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), broker.DialTimeout)
 	defer cancel()
@@ -74,12 +74,9 @@ func (s *Server) othersHaveData(config *tls.Config) bool {
 	config.NextProtos = []string{noData}
 	var found atomic.Bool
 	var wg sync.WaitGroup
-	for i, err := range s.try(ctx) {
-		if err != nil {
-			continue // it does not run
-		}
+	for _, address := range s.others {
 		wg.Go(func() {
-			if empty, err := isEmpty(ctx, s.others[i], config); err != nil || !empty {
+			if mayHaveData(ctx, address, config) {
 				found.Store(true)
 			}
 		})
@@ -88,13 +85,16 @@ func (s *Server) othersHaveData(config *tls.Config) bool {
 	return found.Load()
 }
 
-// isEmpty asks the server at an address whether it has no data.
-func isEmpty(ctx context.Context, address string, config *tls.Config) (bool, error) {
-	d := tls.Dialer{Config: config}
-	c, err := d.DialContext(ctx, "tcp", address)
+// mayHaveData asks the server at an address whether it has data. A server which accepts no
+// connection does not run, so it has none. A server which accepts one and does not answer may
+// have data.
+func mayHaveData(ctx context.Context, address string, config *tls.Config) bool {
+	d := net.Dialer{Timeout: absentTimeout}
+	plain, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return false, err
+		return false
 	}
-	defer func() { _ = c.Close() }()
-	return c.(*tls.Conn).ConnectionState().NegotiatedProtocol == noData, nil
+	defer func() { _ = plain.Close() }()
+	c := tls.Client(plain, config)
+	return c.HandshakeContext(ctx) != nil || c.ConnectionState().NegotiatedProtocol != noData
 }

@@ -354,8 +354,8 @@ func TestReplacedMajorityElectsNoEmptyLeader(t *testing.T) {
 func settled(servers []*Server) bool {
 	last := map[uint64]bool{}
 	for _, s := range servers {
-		for _, groups := range *s.nats.Raftz(&server.RaftzOptions{GroupFilter: "_meta_"}) {
-			g := groups["_meta_"]
+		for _, groups := range *s.nats.Raftz(&server.RaftzOptions{GroupFilter: metaLog}) {
+			g := groups[metaLog]
 			if g.Size != len(servers) || g.Leader == "" || g.Committed != g.PIndex || g.Applied != g.PIndex {
 				return false
 			}

@@ -80,7 +80,7 @@ type Arrivals struct {
 	counted int                    // completions since then
 }
 
-// arriving names the host whose host-agent arrives.
+// arriving identifies a host-agent by its tenant and host.
 type arriving struct{ tenant, host string }
 
 // A place belongs to a host-agent that has begun to arrive.

@@ -466,7 +466,8 @@ func TestPromisedReturnGoesFirst(t *testing.T) {
 	})
 }
 
-// refused returns what Enter would tell a host-agent that may not wait, and otherwise 0.
+// refused returns the time after which a host-agent of the tenant fleet may return, or 0 if it may
+// wait for a place now.
 func (a *Arrivals) refused(host string) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 // logsIn reports whether a request for a challenge or credentials precedes a login at this
 // relay. Challenges have further uses, and a host-agent may log in at a NATS server of its
-// own. Host-agents of earlier versions do not say so.
+// own.
 func (a *API) logsIn(r *http.Request) bool {
 	return a.NATS != nil && r.Header.Get(broker.InstanceHeader) != ""
 }
