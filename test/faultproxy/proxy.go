@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -88,6 +89,8 @@ func (p *Proxy) open() error {
 	if p.listener != nil || p.ctx.Err() != nil {
 		return nil
 	}
+	syscall.ForkLock.RLock() // waits for children that still have a listener closed by Cut
+	defer syscall.ForkLock.RUnlock()
 	l, err := net.Listen("tcp", p.listen)
 	if err != nil {
 		return fmt.Errorf("fault proxy for %s: %w", p.target, err)

@@ -128,6 +128,26 @@ func TestCutConnectionsAreReset(t *testing.T) {
 	c.wantLine("again")
 }
 
+// TestHealWaitsForChildrenThatHaveTheListener cuts and heals a proxy while a child has
+// not yet become its program. Until then, it has a copy of the closed listener.
+func TestHealWaitsForChildrenThatHaveTheListener(t *testing.T) {
+	p := newEcho(t)
+	child, err := p.Listener().File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.ForkLock.Lock() // held while a child starts
+	p.Cut()
+	healed := make(chan error)
+	go func() { healed <- p.Heal() }()
+	time.Sleep(silence) // without the wait, Heal fails in this time
+	err = child.Close()
+	syscall.ForkLock.Unlock()
+	if err := errors.Join(err, <-healed); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFrozenBytesArriveLater freezes the proxy. Bytes on a present and on a new
 // connection arrive after Heal.
 func TestFrozenBytesArriveLater(t *testing.T) {
