@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/procs"
@@ -61,6 +63,32 @@ func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 				t.Errorf("the run has left the files %v; want none", left)
 			}
 		})
+	}
+}
+
+// TestOnlyIdleChangesAllThreads gives a process only idle processor time. The kernel must
+// report this of each of its threads.
+func TestOnlyIdleChangesAllThreads(t *testing.T) {
+	p, err := loadgen.Start(t.TempDir(), "host", loadgen.HostRole, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Call("Host.URL", loadgen.None{}, new(string)); err != nil {
+		t.Fatal(err)
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Pid()))
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("the process has the threads %v, %v; want several", threads, err)
+	}
+	if err := onlyIdle(p.Pid()); err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		id, _ := strconv.Atoi(thread.Name())
+		if attr, err := unix.SchedGetAttr(id, 0); err != nil || attr.Policy != unix.SCHED_IDLE {
+			t.Errorf("thread %d has the policy %+v, %v; want SCHED_IDLE", id, attr, err)
+		}
 	}
 }
 

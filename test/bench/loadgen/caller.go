@@ -3,7 +3,9 @@ package loadgen
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -11,10 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A caller sends requests one after another, and waits for each response.
+// A caller sends requests one after another, and waits for each response. It answers
+// pings between the calls of [Clients.Call] too, because a relay closes a connection
+// that leaves three pings unanswered.
 type caller struct {
 	*wsConn
 	lastID int
+	rested chan error // receives the result of a rest
 }
 
 // DialArgs describes callers to connect.
@@ -39,8 +44,12 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 			if err != nil {
 				return err
 			}
-			list[i] = &caller{wsConn: ws, lastID: 1000}
-			return greet(ws, fmt.Sprintf("%s-%d", args.Group, i), "")
+			if err := greet(ws, fmt.Sprintf("%s-%d", args.Group, i), ""); err != nil {
+				return errors.Join(err, ws.Close())
+			}
+			list[i] = &caller{wsConn: ws, lastID: 1000, rested: make(chan error, 1)}
+			list[i].rest()
+			return nil
 		})
 	}
 	err := all.Wait()
@@ -84,6 +93,12 @@ func (c *Clients) Call(args CallArgs, reply *CallReply) error {
 	if list == nil {
 		return fmt.Errorf("no group %q of callers exists", args.Group)
 	}
+	for _, caller := range list {
+		defer caller.rest()
+		if err := caller.wake(); err != nil {
+			return err
+		}
+	}
 	began := time.Now()
 	var mu sync.Mutex
 	var delays []time.Duration
@@ -103,6 +118,23 @@ func (c *Clients) Call(args CallArgs, reply *CallReply) error {
 	err := all.Wait()
 	*reply = CallReply{Delays: summary(delays), Took: time.Since(began)}
 	return err
+}
+
+// rest answers pings until wake.
+func (c *caller) rest() {
+	go func() {
+		_, _, err := c.peek()
+		c.rested <- err
+	}()
+}
+
+// wake ends a rest. It returns an error if the connection has ended.
+func (c *caller) wake() error {
+	_ = c.SetReadDeadline(time.Now()) // fails if the connection has ended, as the rest then does
+	if err := <-c.rested; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return c.SetReadDeadline(time.Time{})
 }
 
 func (c *caller) callFor(args *CallArgs) (delays []time.Duration, err error) {

@@ -142,33 +142,40 @@ func (c *wsConn) fill(need int) error {
 
 // next returns the next frame, which must be small. It answers pings.
 func (c *wsConn) next() (frame, error) {
+	f, used, err := c.peek()
+	c.start += used
+	return f, err
+}
+
+// peek is next, but the frame, of used bytes, remains in the buffer.
+func (c *wsConn) peek() (f frame, used int, err error) {
 	for {
 		h, _, err := readHead(c.buf[c.start:c.end])
 		if err != nil {
-			return frame{}, err
+			return frame{}, 0, err
 		}
 		f, used, err := nextFrame(c.buf[c.start:c.end])
 		if err != nil {
-			return frame{}, err
+			return frame{}, 0, err
 		}
 		if used == 0 {
 			if err := c.fill(h.size + h.length); err != nil {
-				return frame{}, err
+				return frame{}, 0, err
 			}
 			continue
 		}
-		c.start += used
 		switch f.op {
 		case opPing:
 			if err := c.send(opPong, f.payload); err != nil {
-				return frame{}, err
+				return frame{}, 0, err
 			}
 		case opPong:
 		case opClose:
-			return frame{}, errors.New(closeText(f.payload))
+			return frame{}, 0, errors.New(closeText(f.payload))
 		default:
-			return f, nil
+			return f, used, nil
 		}
+		c.start += used
 	}
 }
 

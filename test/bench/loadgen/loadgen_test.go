@@ -2,7 +2,11 @@ package loadgen
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -311,6 +315,52 @@ func TestAnswersOfAllSizesAreChecked(t *testing.T) {
 	if checkAnswer([]byte(`{"jsonrpc":"2.0","id":1,"result":{"data":"bo","encoding":"utf-8"}}`), "1", 66) == nil {
 		t.Error("checkAnswer accepts a changed answer; want an error")
 	}
+}
+
+// TestCallersAnswerPingsBetweenCalls pings a caller before and after a call. Only after
+// its answer does the test go on. A call on a connection that has ended since must
+// report the server's reason.
+func TestCallersAnswerPingsBetweenCalls(t *testing.T) {
+	rested := make(chan error)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := acceptWS(w, r)
+		if err != nil {
+			rested <- err
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(dialTime))
+		for range 2 { // initialize, and a call
+			var request struct{ ID json.RawMessage }
+			message, err := c.message()
+			err = errors.Join(err, json.Unmarshal(message, &request))
+			head, tail, left, _ := answerParts(request.ID, 512)
+			rested <- errors.Join(err, c.send(opText, []byte(head+string(corpus()[:left])+tail)), c.echo())
+		}
+		rested <- c.send(opClose, append([]byte{0x03, 0xf5}, "why"...))
+		_, _ = c.next() // the caller leaves
+	}))
+	defer server.Close()
+	clients := start(t, t.TempDir(), ClientsRole)
+	answers := func() {
+		t.Helper()
+		if err := <-rested; err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, clients, "Clients.Dial", DialArgs{Group: "c", URL: server.URL, Callers: 1}, &None{})
+	answers()
+	args := CallArgs{Group: "c", Request: 512, Answer: 512}
+	call(t, clients, "Clients.Call", args, &CallReply{})
+	answers()
+	answers()
+	if err := clients.Call("Clients.Call", args, &CallReply{}); err == nil || !strings.Contains(err.Error(), "why") {
+		t.Errorf("a call after the server's close: %v; want the reason, why", err)
+	}
+	if err := clients.Call("Clients.Call", args, &CallReply{}); err == nil {
+		t.Error("another call after the server's close succeeds; want an error")
+	}
+	call(t, clients, "Clients.Hangup", "c", &None{})
 }
 
 // TestWriterDeliversItsFeed sends a feed to a Writer with each kind of write. All
