@@ -5,12 +5,13 @@
 //
 // The go command caches the results, as for go vet.
 //
-// About other modules, the analyzers know only what go vet collects, and which names
-// are deprecated. The staticcheck command also analyzes the functions of each
-// dependency, to learn which are pure or never return nil. This takes most of its time.
+// About the packages that a package imports, the analyzers know only what go vet
+// collects, and which names are deprecated. The staticcheck command also analyzes their
+// functions, to learn which are pure or never return nil. This takes most of its time.
 package main
 
 import (
+	"encoding/gob"
 	"encoding/json"
 	"log"
 	"os"
@@ -28,18 +29,16 @@ import (
 	"honnef.co/go/tools/unused"
 )
 
-// module is the path of the module that is checked.
-const module = "ahprelay"
-
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("lint: ")
-	foreign, err := foreignFacts(os.Args[len(os.Args)-1])
+	imported, err := onlyFacts(os.Args[len(os.Args)-1])
 	if err != nil {
 		log.Fatal(err)
 	}
 	suite := slices.DeleteFunc(slices.Clone(vet.Suite), func(a *analysis.Analyzer) bool { return !vetRuns(a) })
-	if foreign {
+	if imported {
+		readable(static()) // some packages that this one imports were checked in full
 		unitchecker.Main(append(suite, deprecated.Analyzer)...)
 	}
 	unitchecker.Main(append(append(suite, upward, events), static()...)...)
@@ -49,9 +48,9 @@ func main() {
 // newer and has more.
 func vetRuns(a *analysis.Analyzer) bool { return a.Name != "scannererr" && a.Name != "sqlrowserr" }
 
-// foreignFacts reports whether go vet asks, by this configuration file, only for facts
-// about a package in another module.
-func foreignFacts(config string) (bool, error) {
+// onlyFacts reports whether go vet asks, by this configuration file, only for facts about
+// a package for those that import it.
+func onlyFacts(config string) (bool, error) {
 	if !strings.HasSuffix(config, ".cfg") { // the go command asks about this program
 		return false, nil
 	}
@@ -59,15 +58,21 @@ func foreignFacts(config string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var unit struct {
-		ImportPath string
-		VetxOnly   bool
-	}
+	var unit struct{ VetxOnly bool }
 	if err := json.Unmarshal(data, &unit); err != nil {
 		return false, err
 	}
-	path, _, _ := strings.Cut(unit.ImportPath, "/")
-	return unit.VetxOnly && path != module, nil
+	return unit.VetxOnly, nil
+}
+
+// readable makes the facts of analyzers that do not run readable.
+func readable(analyzers []*analysis.Analyzer) {
+	for _, a := range analyzers {
+		for _, fact := range a.FactTypes {
+			gob.Register(fact)
+		}
+		readable(a.Requires)
+	}
 }
 
 // static returns the analyzers that the staticcheck command runs by default.
