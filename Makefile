@@ -1,4 +1,5 @@
-# make test     every check and every test, with the race detector
+# make test     every check and every test; the product's packages with the race detector
+# make race     every test with the race detector, also those of the whole path and of pages (40 minutes on two cores)
 # make lint     gofmt, vet, staticcheck, order of files, log messages, types on other systems, functions that no program calls, prose and names, types of the console, govulncheck (reports an unreachable database)
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency' picks parts, ARGS=--record keeps the figures in docs/, ARGS=plot draws them again, ARGS=ablate does without each mechanism in turn
@@ -37,12 +38,12 @@ FUZZTIME ?= 30s
 APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
-LONG    := ./test ./gateway ./routing ./internal/connect ./broker/registry ./cmd/host-agent ./cmd/relay ./test/large ./test/faults ./test/nat ./hostagent ./broker
-# Tools, pages and examples: their tests run without the race detector.
-PLAIN   := ./test/browser ./test/scale ./test/bench ./test/cmd/bench ./test/cmd/prose ./console/test ./docs/examples
+LONG    := ./gateway ./routing ./internal/connect ./broker/registry ./cmd/host-agent ./cmd/relay ./hostagent ./broker
+# The whole path, tools, pages and examples: their tests run without the race detector.
+PLAIN   := ./test/browser ./test ./test/scale ./test/bench ./console/test ./test/... ./docs/examples
 PIECES  := ./agenthost ./agenthost/acp ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
 
-.PHONY: all agents build test lint console-site bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot pictures release release-twice packages site recording
+.PHONY: all agents build test race lint console-site bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot pictures release release-twice packages site recording
 
 all: build
 
@@ -51,6 +52,9 @@ build:
 
 test:
 	@GO="$(GO)" MAKE="$(MAKE)" PLAIN="$(PLAIN)" sh test/run.sh $(LONG) $(PKGS)
+
+race:
+	$(GO) test -race -tags lockorder -vet=off -p 2 -timeout 60m ./test/browser ./test $(LONG) $(PKGS)
 
 # What analyses makes garbage for half of its time; with GOGC it collects less of that.
 lint:

@@ -53,17 +53,19 @@ job() {
 sh test/install-deps.sh & # mostly waits, for the network and the disk
 deps=$!
 GOGC=400 "$go" run ./test/cmd/programs && wait $deps || exit
+export AHP_TEST_PROGRAMS_BUILT=yes
 tested() { "$go" list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "$@"; } # lint compiles the others
 # shellcheck disable=SC2086 # lists of packages
 plain=$(tested $PLAIN) && all=$(tested "$@") || exit
 raced=$(printf '%s\n' "$all" | grep -vxF "$plain")
 # Tests wait for much of their time, so more packages than there are processors are at
 # work. With seven at a time, tests of clusters missed their deadlines.
+cores=$(getconf _NPROCESSORS_ONLN)
 # shellcheck disable=SC2086
 {
 	job stuck stuck
-	job plain tests -p 1 $plain
-	job race tests -p $(($(getconf _NPROCESSORS_ONLN) + 1)) -race -tags lockorder $raced
+	job plain tests -p "$cores" $plain
+	job race tests -p "$cores" -race -tags lockorder $raced
 	job lint nice "${MAKE:-make}" --no-print-directory lint
 }
 wait

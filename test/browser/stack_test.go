@@ -32,9 +32,8 @@ import (
 	"ahprelay/test/procs"
 )
 
-// A site is a chain of processes built with the race detector: relay – NATS –
-// host-agent – demo host. A proxy in front of the relay can cut connections. Sites
-// share a relay; each is a tenant.
+// A site is a chain of processes: relay – NATS – host-agent – demo host. A proxy in front
+// of the relay can cut connections. Sites share a relay; each is a tenant.
 type site struct {
 	t      *testing.T
 	bench  *procs.Bench
@@ -69,7 +68,7 @@ type stackConfig struct {
 // build builds the programs, once for all tests.
 var build = sync.OnceValues(func() (programs string, err error) {
 	ctx := context.Background()
-	if programs, err = procs.BuildRace(ctx); err != nil {
+	if programs, err = procs.Build(ctx); err != nil {
 		return "", err
 	}
 	return programs, procs.Sources(ctx, "ahprelay/test/browser") // see race_test.go: the go command does not know all inputs

@@ -35,9 +35,22 @@ const (
 // all lists the packages of all programs.
 var all = []string{relayPackage, agentPackage, hostPackage, natsPackage}
 
+// BuiltEnv is the environment variable that tells tests that test/cmd/programs has built
+// the shared programs for them. Otherwise, each test compares the programs with their
+// sources, which takes seconds.
+const BuiltEnv = "AHP_TEST_PROGRAMS_BUILT"
+
+// With the environment variable RaceEnv, Build builds programs with the race detector and
+// the check of the lock order (package lockorder). If either finds a fault, the program
+// ends, and [Bench.Verify] reports the fault.
+const RaceEnv = "AHP_TEST_PROGRAMS_RACE"
+
 // Build builds all programs and returns their directory. All tests share this
 // directory. A program that is up to date is not linked again.
 func Build(ctx context.Context) (dir string, err error) {
+	if os.Getenv(RaceEnv) != "" {
+		return share(ctx, "race", []string{"-race", "-tags=lockorder"}, all)
+	}
 	return share(ctx, "plain", nil, all)
 }
 
@@ -53,13 +66,6 @@ func BuildTo(ctx context.Context, dir string) error { return build(ctx, dir, nil
 // BuildWith builds relay and host-agent into dir, with additional linker flags.
 func BuildWith(ctx context.Context, dir, ldflags string) error {
 	return build(ctx, dir, []string{"-ldflags=-s -w " + ldflags}, []string{relayPackage, agentPackage})
-}
-
-// BuildRace builds relay, host-agent and host as make test does: with the race detector
-// and the check of the lock order (package lockorder). If either finds a fault, the
-// program ends, and [Bench.Verify] reports the fault.
-func BuildRace(ctx context.Context) (dir string, err error) {
-	return share(ctx, "race", []string{"-race", "-tags=lockorder"}, []string{relayPackage, agentPackage, hostPackage})
 }
 
 // share builds programs into a directory in the module's bin/test, which all tests
@@ -78,7 +84,10 @@ func share(ctx context.Context, name string, flags, packages []string) (dir stri
 		return "", err
 	}
 	defer unlock()
-	return dir, errors.Join(build(ctx, dir, flags, packages), Sources(ctx, packages...))
+	if os.Getenv(BuiltEnv) == "" {
+		err = build(ctx, dir, flags, packages)
+	}
+	return dir, errors.Join(err, Sources(ctx, packages...))
 }
 
 // Root returns the directory of the module.
