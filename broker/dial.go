@@ -97,7 +97,7 @@ func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.Use
 	if cfg.Server != nil {
 		// No time limits within the process: if the process pauses, all of them would
 		// have expired afterwards.
-		dial := inProcess(func() (net.Conn, error) { return cfg.Server.RelayConn(cfg.Tenant) })
+		dial := inProcess(func() (net.Conn, error) { return loginConnOf(cfg.Server.RelayConn(cfg.Tenant)) })
 		opts = append(opts, nats.InProcessServer(dial), nats.FlusherTimeout(0))
 	} else {
 		d := newDialer(life, live(life, dialTCP), c)

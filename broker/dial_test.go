@@ -65,29 +65,32 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 	s := natssite.New(t)
 	url := s.URL()
 	stranger := natssite.New(t)
-	dial := func(url string, why func(error) bool) error {
+	dial := func(cfg broker.RelayDialConfig, why func(error) bool) error {
 		ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 		defer cancel()
 		var said atomic.Bool // Retrying got the reason
-		events := broker.Events{Retrying: func(_ int, err error, _ time.Duration) {
+		cfg.Keys, cfg.Instance = stranger.Keys, "r"
+		cfg.Events.Retrying = func(_ int, err error, _ time.Duration) {
 			if why(err) {
 				said.Store(true)
 				cancel()
 			}
-		}}
-		_, err := broker.DialRelay(ctx, broker.RelayDialConfig{URL: url, Keys: stranger.Keys, Instance: "r", Events: events})
+		}
+		_, err := broker.DialRelay(ctx, cfg)
 		if err == nil || !said.Load() {
 			t.Errorf("DialRelay = %v; want the error which Retrying reports", err)
 		}
 		return err
 	}
 	unauthorized := func(err error) bool { return errors.Is(err, nats.ErrAuthorization) }
-	if err := dial(url, unauthorized); !unauthorized(err) {
-		t.Errorf("DialRelay with other keys = %v; want %v", err, nats.ErrAuthorization)
+	for _, cfg := range []broker.RelayDialConfig{{URL: url}, {Server: s.Server}} {
+		if err := dial(cfg, unauthorized); !unauthorized(err) {
+			t.Errorf("DialRelay with other keys = %v; want %v", err, nats.ErrAuthorization)
+		}
 	}
 	s.Server.Close()
 	nobody := func(err error) bool { return err != nil && strings.Contains(err.Error(), "connection refused") }
-	if err := dial(url, nobody); !nobody(err) {
+	if err := dial(broker.RelayDialConfig{URL: url}, nobody); !nobody(err) {
 		t.Errorf("DialRelay without a server = %v; want connection refused", err)
 	}
 }

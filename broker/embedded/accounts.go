@@ -52,10 +52,34 @@ var errNoAccount = errors.New("unknown account")
 
 // Fetch implements [server.AccountResolver].
 func (r *resolver) Fetch(account string) (claim string, err error) {
-	if claim, err = r.find(account); err == nil && r.awaitOther(account) {
-		return r.find(account) // the claim may have changed during the wait
+	claim, err = r.find(account)
+	if err == nil && r.awaitOther(account) {
+		claim, err = r.find(account) // the claim may have changed during the wait
 	}
-	return claim, err
+	if err != nil {
+		return "", err
+	}
+	return claim, r.renew(account, claim)
+}
+
+// renew makes an expired account valid. The server itself would ignore a claim which the
+// account has already. But such an account may have expired: while the server builds an
+// account, a route that reports a subscription in it may mark it as expired.
+func (r *resolver) renew(account, claim string) error {
+	ns := r.server.Load()
+	if ns == nil || !isMade(ns, account) {
+		return nil
+	}
+	made, _ := ns.LookupOrRegisterAccount(account) // does not call Fetch
+	if !made.IsExpired() {
+		return nil
+	}
+	claims, err := jwt.DecodeAccountClaims(claim)
+	if err != nil {
+		return fmt.Errorf("account: %w", err)
+	}
+	ns.UpdateAccountClaims(made, claims)
+	return nil
 }
 
 // awaitOther lets only one login at a time fetch an account which the server does not
@@ -90,11 +114,11 @@ func (r *resolver) awaitOther(account string) (waited bool) {
 	}
 }
 
-// isMade reports whether the server has an account. Unlike LookupAccount, it does not
-// fetch the account.
+// isMade reports whether the server has an account with a claim. Unlike LookupAccount, it
+// does not fetch the account.
 func isMade(ns *server.Server, account string) bool {
-	_, err := ns.Accountz(&server.AccountzOptions{Account: account})
-	return err == nil
+	info, err := ns.Accountz(&server.AccountzOptions{Account: account})
+	return err == nil && info.Account.IssuerKey != ""
 }
 
 // find returns an account's claim. For an unknown account it calls others.
@@ -159,13 +183,29 @@ func (s *Server) set(text string, err error) (name string, _ error) {
 	}
 	account, known := s.account(claims.Subject) // a lookup would fail for an account dropped just now
 	if !known {
-		if account, err = s.nats.LookupAccount(claims.Subject); err != nil { // creates the account
-			return "", fmt.Errorf("account: %w", err)
+		if account, err = s.build(claims.Subject); err != nil {
+			return "", err
 		}
 		s.made.Store(claims.Subject, account)
 	}
 	s.nats.UpdateAccountClaims(account, claims)
 	return claims.Subject, nil
+}
+
+// build returns an account, and creates it if necessary. It waits while a route creates
+// the account without a claim: users of an account that never had one are refused, even
+// after an update.
+func (s *Server) build(public string) (*server.Account, error) {
+	for {
+		account, err := s.nats.LookupAccount(public)
+		if err != nil {
+			return nil, fmt.Errorf("account: %w", err)
+		}
+		if isMade(s.nats, public) {
+			return account, nil
+		}
+		time.Sleep(buildPoll)
+	}
 }
 
 func (s *Server) account(public string) (*server.Account, bool) {

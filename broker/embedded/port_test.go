@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"ahprelay/auth"
 )
 
-const waitTime = time.Minute // how long tests wait for what must happen
+const waitTime = 3 * time.Minute // how long tests wait for what must happen
 
 // agentAt logs in at the server's TCP port as the host-agent of a host.
 func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
@@ -160,4 +161,60 @@ func TestOneLoginMakesAnAccount(t *testing.T) {
 	if _, left := s.accounts.building[account]; left {
 		t.Error("the resolver still lists the account as being fetched after the server has it; want it removed")
 	}
+}
+
+// TestExpiredAccountIsRenewed lets a tenant's account expire, as a route can while the server builds
+// the account. The server still has the account's claim. A host-agent must be able to log in again.
+func TestExpiredAccountIsRenewed(t *testing.T) {
+	t.Parallel()
+	s := startPort(t)
+	if err := s.SetTenant("acme", nil); err != nil {
+		t.Fatal(err)
+	}
+	public, err := s.keys.Authority().TenantAccount("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, _ := s.account(public)
+	claims := jwt.NewAccountClaims(public)
+	claims.Expires = 1
+	s.nats.UpdateAccountClaims(account, claims)
+	await(t, "a host-agent logs in", func() bool { // NATS requests an account's claim once a second
+		nc, err := agentAt(s, "acme", "laptop")
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
+}
+
+// TestTenantIsSetWhileARouteCreatesItsAccount sets a tenant when a route has just created its
+// account, without a claim. The route then marks the account. A host-agent must be able to log in.
+func TestTenantIsSetWhileARouteCreatesItsAccount(t *testing.T) {
+	t.Parallel()
+	s := startPort(t)
+	public, err := s.keys.Authority().TenantAccount("umbrella")
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, _ := s.nats.LookupOrRegisterAccount(public)
+	set := make(chan error, 1)
+	go func() { set <- s.SetTenant("umbrella", nil) }()
+	select {
+	case err := <-set:
+		t.Errorf("SetTenant = %v while the account has no claim; want it to wait", err)
+	case <-time.After(20 * buildPoll):
+		mark := jwt.NewAccountClaims(public)
+		mark.Expires = 1
+		mark.Imports.Add(&jwt.Import{Account: "unknown", Subject: "x", Type: jwt.Stream}) // an account that lacks an import is incomplete
+		s.nats.UpdateAccountClaims(account, mark)
+		if err := <-set; err != nil {
+			t.Fatal(err)
+		}
+	}
+	nc, err := agentAt(s, "umbrella", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
 }

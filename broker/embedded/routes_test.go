@@ -245,7 +245,7 @@ func TestServersMeetThroughAThird(t *testing.T) {
 // awaitRoutes waits until a server is connected to the given number of other servers.
 func awaitRoutes(t *testing.T, s *Server, others int) error {
 	t.Helper()
-	for until := time.Now().Add(time.Minute); len(s.Routes()) < others; time.Sleep(routePoll) {
+	for until := time.Now().Add(waitTime); len(s.Routes()) < others; time.Sleep(routePoll) {
 		if time.Now().After(until) {
 			return fmt.Errorf("%s is connected to %d servers; want %d", s.Name(), len(s.Routes()), others)
 		}

@@ -131,16 +131,14 @@ func Start(cfg Config) (_ *Server, err error) {
 			return nil, fmt.Errorf("NATS server: %w", err)
 		}
 	}
+	// The relays' account exists before the first route, see resolver.renew.
+	if _, err := ns.LookupAccount(cfg.Keys.Authority().RelaysAccount()); err != nil {
+		return nil, fmt.Errorf("NATS server: relays' account: %w", err)
+	}
 	ns.Start()
 	if err := awaitReady(ns, log); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
-	}
-	if cfg.Store != "" { // existing data is read when the relays' account is loaded
-		if _, err := ns.LookupAccount(cfg.Keys.Authority().RelaysAccount()); err != nil {
-			s.Close()
-			return nil, fmt.Errorf("NATS server: relays' account: %w", err)
-		}
 	}
 	if s.port != nil {
 		s.port.open(s)
