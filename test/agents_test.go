@@ -53,8 +53,8 @@ func wantTaken(t *testing.T, ended <-chan error) {
 		if !errors.Is(err, registry.ErrHostTaken) {
 			t.Errorf("Run = %v; want %v", err, registry.ErrHostTaken)
 		}
-	case <-time.After(60 * time.Second):
-		t.Fatal("the host-agent runs 60 s after a rival has taken its host; want ErrHostTaken")
+	case <-time.After(stepTime):
+		t.Fatalf("the host-agent runs %v after a rival has taken its host; want ErrHostTaken", stepTime)
 	}
 }
 

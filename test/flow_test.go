@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 )
 
@@ -80,7 +80,7 @@ type flowClient struct {
 }
 
 // stepTime is the longest time that a step may wait.
-const stepTime = time.Minute
+const stepTime = natssite.Patience
 
 // play runs a flow, and returns its clients in the order in which they connected. A
 // step that fails ends the test.

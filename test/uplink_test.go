@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"ahprelay/broker"
 	"ahprelay/hostagent"
@@ -138,7 +137,7 @@ func say(t *testing.T, c *refclient.Client, chat string, turn int, text string) 
 // awaitDeltas waits until each client has received n chat/delta actions.
 func awaitDeltas(t *testing.T, clients []*refclient.Client, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, c := range clients {

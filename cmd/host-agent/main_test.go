@@ -23,6 +23,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/test/acpagent"
+	"ahprelay/test/natssite"
 	"ahprelay/test/stack"
 )
 
@@ -72,7 +73,7 @@ func serveHost() {
 func agent(ctx context.Context, t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, natssite.Patience)
 	defer cancel()
 	err = run(ctx, args, &out, io.Discard)
 	return out.String(), err

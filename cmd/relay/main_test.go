@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/auth"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 )
 
@@ -223,7 +224,7 @@ func (b *syncBuffer) await(t *testing.T, want string) string {
 // match waits until the output matches a pattern, and returns the output.
 func (b *syncBuffer) match(t *testing.T, pattern string) string {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(natssite.Patience)
 	for !regexp.MustCompile(pattern).MatchString(b.all) {
 		select {
 		case text := <-b.text:
