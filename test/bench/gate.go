@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +17,11 @@ const gateBenchmark = "BenchmarkGates"
 // gates measures what it costs to read a frame. It runs the Go benchmark in each round.
 func gates(b *testbed) ([]Figure, error) {
 	program := filepath.Join(b.dir, "hostagent.test")
-	build := exec.CommandContext(b.ctx, "go", "test", "-ldflags=-s -w", "-c", "-o", program, "ahprelay/hostagent")
-	if out, err := build.CombinedOutput(); err != nil {
+	args := []string{"test", "-ldflags=-s -w", "-c", "-o", program, "ahprelay/hostagent"}
+	if b.o.Tiny { // as make test compiles the package anyway
+		args = slices.Insert(args, 1, "-race", "-tags=lockorder")
+	}
+	if out, err := exec.CommandContext(b.ctx, "go", args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build: %w\n%s", err, out)
 	}
 	results := map[string]*goResult{}
