@@ -55,7 +55,7 @@ func (s *scanner) member(i int, m *Member) int {
 		return failed
 	}
 	key, _ := s.string(start)
-	name, _ := decode(s.buf[start:key]) // name has checked it
+	name, _ := decode(s.buf[start:key]) // never fails: the key is valid
 	m.Name = string(name)
 	at, _ := s.token(i)
 	if i = s.value(at); i == failed {

@@ -77,7 +77,8 @@ func (s *Said) MayBeOf(prefix string) bool {
 	return s.Type == nil || bytes.HasPrefix(s.Type, []byte(prefix))
 }
 
-// typeOf returns the action's type. Most hosts write it first.
+// typeOf returns the action's type. It reads the members in order, because most hosts
+// write the type first.
 func typeOf(action []byte) (text []byte) {
 	Values(action, func(key, value []byte) bool {
 		if string(key) != "type" {

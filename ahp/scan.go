@@ -148,7 +148,7 @@ func findFolded(want []Member, key []byte) string {
 	for k := range want {
 		name := want[k].Name
 		if len(key) < len(name) || key[0]|0x20 != name[0]|0x20 && key[0] < utf8.RuneSelf {
-			continue // folding shortens no key, for ASCII names
+			continue // a key that equals an ASCII name without regard to case is at least as long
 		}
 		if strings.EqualFold(name, string(key)) {
 			return name

@@ -123,8 +123,9 @@ func (o Object) Seen(s Sight, m Member) bool {
 	return true
 }
 
-// about returns the shape of an object about the channel that the member key names: in
-// if the channel is in reach, ofRoot if it is the root, which is partly visible.
+// about returns the shape of an object about one channel, which the member key names.
+// The shape is in for a channel in reach, and ofRoot for the root, which is partly
+// visible. For any other channel, the object is hidden.
 func about(key string, in, ofRoot Shape) Shape {
 	return func(s Sight, m Member) bool {
 		switch uri := TextOf(m.Raw, key); {
@@ -145,7 +146,7 @@ func oneOf(key string, shapes map[string]Object) Shape {
 	}
 }
 
-// onTCP returns a shape for an object on a raw connection's channel.
+// onTCP returns a shape that hides an object unless its channel is a raw connection.
 func onTCP(of Shape) Shape {
 	return func(s Sight, m Member) bool {
 		return strings.HasPrefix(TextOf(m.Raw, "channel"), TCPScheme) && of(s, m)

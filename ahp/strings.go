@@ -46,12 +46,12 @@ func Strings(raw []byte, visit func(StringAt) bool) {
 			}
 			i = end
 			at := StringAt{Text: text, Key: key, Depth: depth, Bare: !marked}
-			if c := raw[min(end+1, len(raw)-1)]; c != ',' { // usually
+			if c := raw[min(end+1, len(raw)-1)]; c != ',' { // a string before a comma is no key
 				after, c := s.token(end + 1)
 				i = after - 1
 				if c == ':' {
 					key = text
-					free, kept = kept, free // the key stays
+					free, kept = kept, free // the next text must not overwrite the key
 					at.Key, at.IsKey = nil, true
 				}
 			}
@@ -95,7 +95,7 @@ func runEnd(raw []byte, i int) (end int, marked bool) {
 		}
 	}
 	for ; i < len(raw) && raw[i] != '"' && raw[i] != '\\'; i++ {
-		marked = true // unchecked
+		marked = true // these last bytes are not searched for marks
 	}
 	return i, marked
 }

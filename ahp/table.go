@@ -20,7 +20,7 @@ type Method struct {
 	Kind   Kind
 	Level  Level  // the level that allows it
 	Class  Class  // how a token's list of methods applies to it
-	Target Target // where the message names what it is about
+	Target Target // where the message names the channels or resources that it acts on
 	Result Shape  // the parts of its result that a limited client may see; nil for a notification
 	Shared bool   // an audience may send it once for all its viewers
 	Audit  string // the word in the audit log; "": not logged
@@ -37,18 +37,19 @@ const (
 	Opening               // basic; its response also contains the host's serverSeq
 )
 
-// A Target is the place where a message names what the method is about.
+// A Target is the place where a message names the channels or resources that its method
+// acts on.
 type Target uint8
 
 // The targets.
 const (
 	OnChannel       Target = iota // the message's channel
-	OnConnection                  // nowhere: the method concerns the connection
-	OnHost                        // the whole host
+	OnConnection                  // none: the method acts on the connection
+	OnHost                        // none: the method acts on the whole host
 	OnResources                   // URIs in the params
 	OnSources                     // the channel, and URIs of sources in the params
 	OnSubscriptions               // lists of channels
-	OnList                        // nowhere: the response is filtered
+	OnList                        // none: the response is filtered
 )
 
 // Values for Method.Shared.
@@ -124,16 +125,17 @@ var ClientMethods = map[string]Method{
 	"runAutomation":                    {Request, Operate, Ordinary, OnSources, Object{"resource": plain}.Seen, alone, "automation", v09},
 	"fetchAutomationRuns":              {Request, Look, Ordinary, OnSources, nothing, shared, "", v09},
 
-	// Only clients that provide canvases get these; hosts refuse them.
+	// Hosts send these requests to clients that provide canvases. From a client, a host
+	// refuses them.
 	"canvasOpen":            {Request, Operate, Ordinary, OnChannel, nothing, alone, "", v010},
 	"canvasInvokeAction":    {Request, Operate, Ordinary, OnChannel, nothing, alone, "", v010},
 	"canvasInvokeOperation": {Request, Operate, Ordinary, OnChannel, nothing, alone, "", v010},
 	"canvasClose":           {Request, Operate, Ordinary, OnChannel, nothing, alone, "", v010},
 }
 
-// MCPMethods are the requests and notifications clients send on mcp:// channels: an
-// MCP server's, whose results are visible as they are, and AHP's own, which concern
-// the channel. The map is read-only.
+// MCPMethods are the requests and notifications that clients send on mcp:// channels: MCP
+// methods, whose results are visible unchanged, and AHP's subscribe and unsubscribe. The
+// map is read-only.
 var MCPMethods = map[string]Method{
 	"ping":                     {Request, Look, Ordinary, OnChannel, Whole, shared, "", v09},
 	"tools/list":               {Request, Look, Ordinary, OnChannel, Whole, shared, "", v09},
@@ -282,7 +284,7 @@ var Actions = map[string]Action{
 	"chat/inputCompleted":          {Talk, []string{"requestId", "response", "answers"}, "", ""},
 	"chat/isReadChanged":           {Talk, []string{"isRead"}, "", ""},
 	"session/isReadChanged":        {Talk, []string{"isRead"}, "", ""},
-	"session/activeClientSet":      {Talk, []string{"activeClient"}, "", ""}, // below operate, it is sent without tools
+	"session/activeClientSet":      {Talk, []string{"activeClient"}, "", ""}, // below operate, the gate removes the tools
 
 	"chat/toolCallConfirmed": {Approve, []string{
 		"turnId", "toolCallId", "approved", "confirmed", "reason", "reasonMessage", "selectedOptionId", "userSuggestion",

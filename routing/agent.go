@@ -133,10 +133,10 @@ type AgentEnd struct {
 	conns         int
 	long          longSeen
 	held          int // bytes in the queues of all streams, and of fragmented messages on their way to the host
-	wholes        int // bytes of held in complete messages
+	wholes        int // the part of held in complete messages for the host
 
 	short    bool                    // more than half of MaxQueued is in use
-	crowded  bool                    // more than crowdShare's part of it is in use
+	crowded  bool                    // more than MaxQueued/crowdShare is in use
 	waiters  map[*AgentConn]struct{} // connections whose reader waits because their queue is full
 	turns    []*turn                 // large messages still to be read, next first
 	reserved int                     // bytes of large messages being read
@@ -197,7 +197,7 @@ func (a *AgentEnd) NextBody() (token string, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.leaving == nil {
-		for a.publish.len() > 0 && (*a.publish.at(0)).frame == nil { // outside of the window and no longer needed
+		for a.publish.len() > 0 && (*a.publish.at(0)).frame == nil { // the body has left the window, and its uses have ended
 			a.skip()
 		}
 		if a.publish.len() == 0 {
@@ -353,9 +353,9 @@ func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err err
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
-	if b.receivers() >= shareFrom || b.place != 0 { // a published body must not also be sent on the link
+	if b.receivers() >= shareFrom || b.place != 0 { // a relay should receive a published body, not the same bytes on its link
 		b.channel.watch(b.arrivals)
-		if on.ready && b.place == 0 { // more connections than expected
+		if on.ready && b.place == 0 { // more connections receive the body than newBody expected
 			a.share(b)
 		}
 	}
@@ -398,7 +398,7 @@ type AgentConn struct {
 	reserved int           // bytes of a host message being read
 	credited int           // credit that the client has returned
 
-	fed        time.Time // when the host last took bytes of fragmented messages, or the relay last sent some
+	fed        time.Time // when the host last took messages, or the relay last sent a fragment
 	partial    []byte    // collected fragments of a message
 	whole      int       // bytes of complete fragmented messages, delivered but not written
 	unwritten  int       // credit of delivered messages that are not written
@@ -406,7 +406,7 @@ type AgentConn struct {
 	received   bool      // the relay's close has arrived
 	hostClosed bool      // the host connection has been closed
 
-	crowd *crowdLine // nil: in none
+	crowd *crowdLine // the crowd that has the connection; nil: none
 
 	report func() Report // makes the next report for the relay; nil: none is due
 }
@@ -437,8 +437,8 @@ func (c *AgentConn) signal(kind recordKind) error {
 // message's memory itself.
 const MaxLent = 16 << 10
 
-// kept returns a copy of a short message, whose memory belongs to the caller. It returns a
-// long message itself.
+// kept returns a copy of a message that is at most MaxLent bytes long, because its memory
+// belongs to the caller. It returns a longer message itself.
 func kept(message []byte) []byte {
 	if len(message) <= MaxLent {
 		return bytes.Clone(message)
@@ -542,8 +542,8 @@ func (c *AgentConn) wrote() {
 	c.whole = 0
 }
 
-// repay returns n bytes of credit to the relay. It adds the withheld credit of fragments
-// once the host has all complete messages and the incomplete message may continue.
+// repay returns n bytes of credit to the relay. It also returns the withheld credit of
+// fragments, if the host has all complete messages and the incomplete message may continue.
 func (c *AgentConn) repay(n int) {
 	if c.unwritten == 0 && c.link.agent.mayUpload(c) {
 		n += c.kept

@@ -108,10 +108,10 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 	return payload, again
 }
 
-// answer returns a payload with requested bodies. Answers leave even when too many bytes are
-// pinned: the relay may wait for these very bodies before it releases anything. The bound below
-// cannot block such an answer, because the relay first requests the bodies missing from its
-// oldest unreleased packet, and those are at most the pinned bytes.
+// answer returns a payload with requested bodies. It does so even when too many bytes are pinned,
+// because the relay may need these bodies before it can release a packet. The bound for unreleased
+// answers never blocks such a body: the relay requests the bodies of its oldest unreleased packet
+// first, and these are no larger than the pinned bytes.
 func (l *agentLink) answer(number uint64) []byte {
 	if l.answers.len() == 0 || l.given > l.agent.cfg.Pinned+maxBody {
 		return nil

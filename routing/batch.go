@@ -35,7 +35,7 @@ type batch struct {
 	streams []*stream    // streams with a node
 	nodes   []*batchNode // all nodes except the root
 	joined  []*arrival   // the arrivals of the bodies in the batch
-	missing int          // bodies in the batch that expect more connections
+	missing int          // bodies in the batch that more connections will probably receive
 	since   time.Time
 	late    time.Duration // wait beyond linger, because references have recently come late; 0: none
 	floor   func() uint64 // lower bound of body numbers in later records
@@ -86,7 +86,7 @@ func (t *batch) child(at *batchNode, b *body) *batchNode {
 }
 
 // expect records that a, the arrival of a body on this link, has one more reference.
-// It updates whether the body expects further references.
+// It updates whether more connections will probably receive the body.
 func (t *batch) expect(a *arrival, now time.Time) {
 	if len(t.joined) == 0 {
 		t.since = now

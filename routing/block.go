@@ -12,10 +12,11 @@ const (
 )
 
 // A block stores consecutive bodies, encoded for clients, side by side in memory. A
-// row is the bodies that one connection receives; connections often receive the same
-// row up to a different end. So each row is a part of a block, and costs queues and
-// writers as little as a single body. A block is filled while one packet is handled.
-// Without blocks, a relay spends 1.2 times as much on a delivery to 100 clients.
+// row is the list of bodies that one connection receives. Each row is a range of a
+// block, so queues and writers handle it like a single body. Connections can share a
+// block, because their rows often differ only in where they end. A block is filled
+// while one packet is handled. Without blocks, a relay spends 1.2 times as much on a
+// delivery to 100 clients.
 type block struct {
 	shared *Shared
 	copied int            // bytes of this packet's blocks so far
@@ -31,8 +32,8 @@ type blockBody struct {
 	credit     int
 }
 
-// begin starts a new block. Its size suits a row with the given bytes and the given
-// number of similar rows.
+// begin starts a new block. Its size suits a row with the given bytes, and others
+// similar rows.
 func (b *block) begin(bytes, others int) {
 	size := min(max(bytes*min(1+others, mostRows), leastBlock), mostBlock)
 	b.copied += size

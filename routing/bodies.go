@@ -17,7 +17,7 @@ type body struct {
 	uses     int        // by queued items, batches and unreleased packets
 	sum      *[32]byte  // of a sealed body
 	arrivals []*arrival // one for each link with a connection that receives the body
-	fed      bool       // a relay already publishes the message from a connection's stream
+	fed      bool       // a relay publishes the message, which is marked in a connection's stream
 	old      bool       // has left the window, and is kept for its uses
 	place    uint64     // position among all bodies queued for publication; 0: not queued
 }

@@ -156,7 +156,7 @@ func (on *crowdLine) push(it item) {
 }
 
 // cut drops the queued records on a link whose relay takes nothing. It closes the crowd's
-// connections there, and those that have left but miss the record of it.
+// connections there, and the connections that have left while the record of that was queued.
 func (on *crowdLine) cut() {
 	for c := range on.members {
 		on.stall(c)

@@ -39,8 +39,8 @@ const shortStall = 25 * time.Second
 func (a *AgentEnd) total() int { return a.held + a.bodies.kept }
 
 // allowance returns how many bytes may be queued for each connection, beside the message
-// being sent, before its source is not read any more. While memory is short, connections
-// share a quarter of MaxQueued equally.
+// being sent. Above it, the host-agent stops reading the connection's source. While memory
+// is short, connections share a quarter of MaxQueued equally.
 func (a *AgentEnd) allowance() int {
 	if !a.short {
 		return a.cfg.QueueLimit
@@ -100,7 +100,7 @@ func (a *AgentEnd) fits(n int) bool {
 }
 
 // over reports whether the connection's queue exceeds its allowance, multiplied by
-// times.
+// times. With times = 1, an unproven connection counts as over too.
 func (c *AgentConn) over(times int) bool {
 	most := c.link.agent.allowance()
 	if c.bytes {

@@ -169,7 +169,7 @@ type mux struct {
 	chunks  chunkTable    // parts of messages that the relay has; host-agents only
 	batch   batch         // references that wait for more references
 	share   share         // of byte streams
-	closed  []uint64      // connections whose close record has left since the owner's last check
+	closed  []uint64      // numbers of the connections whose close record has left since the owner's last check
 	freed   []*stream     // scratch of flushBatch
 }
 
@@ -319,7 +319,7 @@ func (m *mux) released(number uint64) (more bool) {
 // sendable reports whether a stream's first item may be sent now. The comments name
 // the function that resumes the stream.
 func (m *mux) sendable(s *stream) bool {
-	if s.items.len() == 0 || s.barred > 0 { // turn continues
+	if s.items.len() == 0 || s.barred > 0 { // resumed by push or left
 		return false
 	}
 	it := s.items.at(0)
@@ -334,9 +334,9 @@ func (m *mux) sendable(s *stream) bool {
 	return it.raw != nil || s.credit > 0 && (!s.bytes || m.share.room()) // resumed by grant or released
 }
 
-// next returns a payload of about size bytes, behind room for the packet's header. If
-// there is nothing to send, it returns nil and the time when the batch is due.
-// m.batch.sent then lists the bodies that the payload refers to.
+// next returns a payload of about size bytes, behind room for the packet's header.
+// m.batch.sent lists the bodies that the payload refers to. If there is nothing to
+// send, next returns nil and the time when the batch is due.
 func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 	b := m.nextControl(size)
 	for m.turns.len() > 0 && len(b) < size && !m.batch.full() {
@@ -346,7 +346,7 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 			b = m.sendChunk(b, size)
 			continue
 		}
-		if m.sendable(s) { // it was when it was scheduled
+		if m.sendable(s) { // since it was scheduled, this may have changed
 			b = m.turn(s, b, size)
 			if s.waits {
 				m.drained(s)
@@ -406,7 +406,8 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	return m.piece(s, it, b, size)
 }
 
-// left counts a record that has left, and lets a stream go on that has waited for it.
+// left handles the departure of a record: it updates the counts, and resumes the stream
+// that has waited for the record.
 func (m *mux) left(s *stream, it item) {
 	s.queued -= it.load
 	m.counted(&it, -it.load)

@@ -367,8 +367,8 @@ func bringsNothing(kind recordKind) bool {
 	return kind == recordCredit || kind == recordFlushed || kind == recordMoved || kind == recordReady || kind == recordOpened
 }
 
-// records handles a packet's records up to the first whose kind take refuses. It reports
-// whether every handled record has all its bodies.
+// records handles a packet's records up to the first record that take refuses by its kind.
+// It reports whether every handled record has all its bodies.
 func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) bool) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

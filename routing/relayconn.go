@@ -23,7 +23,7 @@ type RelayConn struct {
 	received     bool              // the host-agent's close has arrived
 	sentClose    bool              // the relay's close has left
 
-	crowd *relayCrowd // nil: in none
+	crowd *relayCrowd // the crowd that has the connection; nil: none
 
 	window int // the stream's initial window; immutable
 	taken  int // bytes that the client has read since it last returned lent credit

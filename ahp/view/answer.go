@@ -45,8 +45,8 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	return true
 }
 
-// greeted records that the host has accepted a client's declaration. For reconnect,
-// the declaration of the earlier initialize stays valid.
+// greeted records that the host has accepted a client's initialize or reconnect. After a
+// reconnect, the declaration in the earlier initialize stays valid.
 func (w *walk) greeted(call *Call, result []byte) {
 	c := w.conn
 	w.Greets, c.greeted = !c.greeted, true
@@ -67,9 +67,10 @@ func (w *walk) greeted(call *Call, result []byte) {
 	}
 }
 
-// takenUp returns which subscriptions of a reconnect the host continues. A complete
-// channel list in the result names them. So does a list of snapshots, except for
-// windowed channels. A replay lists the channels that are missing.
+// takenUp returns the subscriptions of a reconnect that the host continues. If the result
+// has a list of channels, that list names them. If the result has snapshots, takenUp
+// returns only the windowed channels, because subscribed adds the channels with a
+// snapshot. A replay names the missing channels instead.
 func takenUp(result []byte, asked []string) []string {
 	m := [...]ahp.Member{{Name: "missing"}, {Name: "channels"}, {Name: "snapshots"}, {Name: "windows"}}
 	if !ahp.IsObject(result) || ahp.Members(result, m[:]) != nil {
@@ -96,9 +97,9 @@ func takenUp(result []byte, asked []string) []string {
 	return slices.DeleteFunc(asked, func(channel string) bool { return !slices.Contains(named, channel) })
 }
 
-// subscribed records the subscriptions that the host has granted: granted, for the
-// client's request, and channels whose state is in the message. It leaves out
-// channels from which the client has unsubscribed since.
+// subscribed records subscriptions: the channels in granted, and the channels whose state
+// is in the message. It leaves out channels from which the client has unsubscribed since
+// the request.
 func (w *walk) subscribed(call *Call, granted []string) {
 	for _, channel := range append(granted, w.Stated...) {
 		if channel != "" && !slices.Contains(call.left, channel) {

@@ -15,7 +15,7 @@ type Conn struct {
 	host    *Host
 	subject string
 
-	calls, asks calls // open requests of the client, and of the host
+	calls, asks calls // open requests: of the client, and of the host
 	frames      pieces
 	subscribed  map[string]bool
 	client      clientKey // accepted by the host
@@ -105,8 +105,8 @@ func (c *Conn) subscribe(channel string) {
 	}
 }
 
-// unsubscribe removes a subscription, and prevents that a response still to come adds
-// it again.
+// unsubscribe removes a subscription. The responses to earlier requests do not add it
+// again.
 func (c *Conn) unsubscribe(channel string) {
 	delete(c.subscribed, channel)
 	c.frames.drop(channel)

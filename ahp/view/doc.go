@@ -15,11 +15,12 @@
 //	summary   {resource, …} of a session                           listSessions: .items[]; root/sessionAdded: .summary;
 //	                                                               root/sessionSummaryChanged: .changes
 //
-// Results are responses to initialize, reconnect and subscribe. reconnect has three
-// forms: actions and missing, or snapshots; the same with windows, whose channels come
-// in frames; and channels, with an entry for each. A channel/frame carries a part from
-// a notification's text. The pieces of a channel are joined until final, up to 64 MiB,
-// and then read as that notification if it is on the same channel.
+// Results are responses to initialize, reconnect and subscribe. The result of reconnect
+// has one of three forms: actions and missing, or snapshots; the same with windows, which
+// lists the channels that come in frames; or channels, with an entry for each channel. A
+// channel/frame has a piece of a notification's text. The pieces on a channel are joined
+// up to the one with final, at most 64 MiB, and then read as that notification if it is on
+// the same channel.
 //
 // # The host's own statements
 //
@@ -58,11 +59,11 @@
 //	workingDirectories[], workingDirectory, and these
 //	  of summary; in states and summaries only        Has, Folder
 //
-// Content is readable if the host serves it, but is no channel: a tool's output may
-// name anything.
+// A Content URI is readable if the host serves it. It never counts as a channel, because a
+// tool's output may name any URI.
 //
-// The member content comes from tools, which may be a client's: a terminal there is a
-// hint, and its claim shows its owner. Further facts describe canvas content and MCP
+// The member content comes from tools, which may be a client's. A terminal in it is only a
+// hint: the terminal's own claim shows the owner. Further facts describe canvas content and MCP
 // servers; they point at the describing part in the message: see [Kind]. Canvases are
 // read in all three forms hosts have used: the state of the canvas's channel with
 // provider (the first proposal) or with extensionId (since 0.10), and the response to

@@ -16,7 +16,7 @@ const (
 type pieces struct {
 	open   map[string]*piece
 	size   int
-	broken bool // the beginning of a message was lost, so it is unknown which message a later frame begins
+	broken bool // a message's beginning was lost, so a later frame may be in the middle of a message
 }
 
 // A piece is the beginning of a message. If there is no room for it, the message is

@@ -31,7 +31,7 @@ type Host struct {
 	prefixes *simplelru.LRU[string, *owned] // templates, up to their first variable
 	lists    *simplelru.LRU[listKey, stamp] // the time of the last complete list
 	floor    stamp                          // highest time among lists that were removed for lack of room
-	heard    uint64                         // messages
+	heard    uint64                         // number of messages
 	canvases *simplelru.LRU[string, Canvas]
 	clients  *simplelru.LRU[clientKey, *client]
 	kept     int     // total weight of the values kept for clients
@@ -43,7 +43,7 @@ type clientKey struct{ subject, clientID string }
 // A client holds what is stored until the client returns.
 type client struct {
 	hello  hello
-	known  bool // it has declared hello
+	known  bool // hello is set
 	kept   any
 	weight int
 }

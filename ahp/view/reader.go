@@ -6,9 +6,9 @@ import (
 	"ahprelay/ahp"
 )
 
-// These trees list the paths in a channel's state, or in an action of the host itself, at
-// which there is the URI of a fact. A path consists of member names; [] stands for all
-// elements of an array, and [type] for elements with this type.
+// These trees list the paths to the URIs of facts, in a channel's state or in an action of
+// the host itself. A path consists of member names; [] stands for all elements of an array,
+// and [type] for the elements with this type.
 var (
 	says = tree(append([]rule{
 		{Chat, "chats[] chats[].resource defaultChat defaultChat.resource chat chat.resource summary.resource inputNeeded[].chat request.chat"},
@@ -19,15 +19,16 @@ var (
 		{FileText, sidesOf("files[].edit.", "file.edit.")},
 	}, ofTools(callPaths...)...)).calls(callPaths...)
 
-	// In a state, also the session's working directories.
+	// Further paths in a state: the session's working directories.
 	saysState = tree([]rule{{Folder, "workingDirectories[] workingDirectory summary.workingDirectories[] summary.workingDirectory"}})
 
-	// The same for a session's entry in a list.
+	// Paths in a session's entry in a list.
 	saysSummary = tree([]rule{{Chat, "chats[].resource defaultChat"}, {Folder, "workingDirectories[] workingDirectory"}})
 
 	saysTurns = tree(ofTools("turns[].responseParts[].toolCall."))
 
-	// Before 0.10, a session's canvases lists available canvases, which have no resource.
+	// Before AHP 0.10, a session's member canvases lists the available canvases, which have
+	// no resource.
 	saysCanvases = tree([]rule{{CanvasRef, "canvases[].resource canvas.resource"}})
 )
 
@@ -62,11 +63,11 @@ func sidesOf(edits ...string) (paths string) {
 // A node is a place in a state or action, with the places below it.
 type node struct {
 	says    []Thing
-	names   []string // of members
-	members []*node  // by these
+	names   []string // names of an object's members
+	members []*node  // the node of each member
 	kind    string   // the type that an object must have; "": any
 	call    bool     // it may be a tool call
-	each    []*node  // of an array, each for elements of its type
+	each    []*node  // nodes for an array's elements, one for each type
 }
 
 func tree(rules []rule) *node {
@@ -101,7 +102,7 @@ func (n *node) member(name string) *node {
 	return n.members[len(n.members)-1]
 }
 
-// element returns the node for elements with a type.
+// element returns the node for an array's elements with a type.
 func (n *node) element(kind string) *node {
 	for _, known := range n.each {
 		if known.kind == kind {
@@ -243,8 +244,8 @@ const (
 	inCount
 )
 
-// members returns these members from a state or an action; ok is false if it is
-// unreadable.
+// members returns the members with these indexes from a state or an action; ok is false if
+// whole is unreadable.
 func (r *reader) members(whole ahp.Member) (m [inCount]ahp.Member, ok bool) {
 	for i, name := range [inCount]string{
 		"type", "id", "chats", "chat", "openCanvases", "canvases", "canvas", "customizations", "customization", "turns", "claim", "terminals", "instanceId",
@@ -368,8 +369,8 @@ func (r *reader) instance(raw []byte) {
 	}
 }
 
-// common reads the members with the same meaning in states and actions. a chat's
-// canvases are a complete list.
+// common reads the members with the same meaning in states and actions. With ofChat set,
+// the member canvases is a complete list.
 func (r *reader) common(raw []byte, m *[inCount]ahp.Member, ofChat bool) {
 	if m[inOpenCanvases].Raw != nil {
 		r.list(CanvasRef, m[inOpenCanvases].Raw, "channel")

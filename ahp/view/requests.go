@@ -31,11 +31,12 @@ type Call struct {
 	seq   int64    // the host's serverSeq when it was sent
 }
 
-// A hello is a client's declaration in initialize or reconnect.
+// A hello is a client's declaration in initialize or reconnect: its clientId and its
+// capabilities.
 type hello struct {
 	clientID     string
 	capabilities []byte // as received; nil: none declared
-	unclear      bool   // it is ambiguous or too long
+	unclear      bool   // the declaration is ambiguous or too long
 }
 
 // calls are one side's open requests, the oldest first.

@@ -18,9 +18,9 @@ type Reading struct {
 	Call     Call     // answered by this response
 	Answers  bool     // Call is known
 	Accepted bool     // the response grants Call
-	Greets   bool     // it is the first response that accepts the client
+	Greets   bool     // this response is the first that accepts the client
 	Granted  []string // granted subscriptions
-	Anew     bool     // it has a list of states, so facts about other channels are no longer valid
+	Anew     bool     // the message has a list of snapshots, so facts about other channels are no longer valid
 	Stated   []string // channels whose complete state is in the message
 	Facts    []Fact
 
@@ -41,7 +41,7 @@ type walk struct {
 	*Reading
 	conn   *Conn
 	seq    int64 // the message's highest serverSeq
-	pieces bool  // it came in frames, and cannot be edited
+	pieces bool  // the message came in frames, and cannot be edited
 }
 
 // quiet reports whether actions of a type never have facts. Hosts send such actions

@@ -20,8 +20,8 @@ type Memory struct {
 }
 
 // A viewerKey identifies a viewer by link name and the clientId that the viewer
-// chose. Somebody who uses a foreign clientId learns nothing, because the memory
-// contains only capabilities.
+// chose. A viewer that uses another viewer's clientId learns nothing, because the
+// memory contains only capabilities.
 type viewerKey struct{ name, clientID string }
 
 // NewMemory returns an empty Memory. If it is full, it forgets the least recently

@@ -49,7 +49,7 @@ func (t *text) frames(cfg *Config, packed bool) []routing.Frame {
 	return *made
 }
 
-// packs reports whether to compress a text with that many bytes for this viewer; shorter texts than
+// packs reports whether to compress a text of the given length for this viewer. Texts shorter than
 // least are not compressed.
 func (v *Viewer) packs(bytes, least int) bool {
 	return v.deflates && bytes >= least && v.pool.cfg.Deflate != nil
@@ -64,7 +64,8 @@ type answer struct {
 	err      []byte // the host's error as raw JSON; nil: success
 }
 
-// readAnswer parses an answer. It takes long for a long answer.
+// readAnswer parses an answer and copies it. Call it without the pool's mutex, because
+// answers may be long.
 func readAnswer(env ahp.Envelope) *answer {
 	ans := &answer{env: env, err: env.Error}
 	body, name := env.Result, `"result":`
@@ -100,9 +101,9 @@ func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 	}
 }
 
-// prepare encodes the parts of an answer for its waiting viewers. It runs without the
-// pool's mutex, because long answers take time. The branches choose among four forms
-// of the answer.
+// prepare encodes the parts of an answer for its waiting viewers. It works without the
+// pool's mutex, because long answers take time. The branches select the forms that
+// these viewers need: the whole answer or its snapshot, plain or compressed.
 func (a *audience) prepare(s *hostMessage) {
 	s.answer = readAnswer(s.env)
 	id, err := idOf(s.env.ID)
