@@ -33,7 +33,7 @@ type CanvasClaims struct {
 	Token     string `json:"token,omitempty"` // ID of the client's token
 	Device    string `json:"device,omitempty"`
 	Issued    int64  `json:"tokenIssued,omitempty"`
-	TokenEnds int64  `json:"tokenExpires,omitempty"` // when the client's token expires; 0 in grants of older relays: with the session
+	TokenEnds int64  `json:"tokenExpires,omitempty"` // when the client's token expires; 0 in grants of older relays: see TokenExpires
 	Until     int64  `json:"until,omitempty"`        // in a ticket: when the session expires
 	ClientID  string `json:"clientId,omitempty"`
 	Channel   string `json:"channel,omitempty"`
@@ -48,6 +48,7 @@ type CanvasClaims struct {
 const CanvasSessionTTL = 7 * 24 * time.Hour
 
 // TokenExpires returns when the client's token expires, as known when the grant was made.
+// For a grant of an older relay, it returns the expiry of the grant.
 func (g *CanvasGrant) TokenExpires() time.Time {
 	if g.TokenEnds == 0 {
 		return g.Expires
@@ -55,7 +56,7 @@ func (g *CanvasGrant) TokenExpires() time.Time {
 	return time.Unix(g.TokenEnds, 0)
 }
 
-// Client returns the fields that are needed to check whether the client's token is
+// Client returns the fields with which a relay checks whether the client's token is
 // revoked.
 func (g *CanvasGrant) Client() Client {
 	return Client{ID: g.Token, Device: g.Device, Tenant: g.Tenant, Subject: g.Subject, IssuedAt: time.Unix(g.Issued, 0), Expires: g.Expires, Origins: g.Origins}
@@ -92,7 +93,7 @@ func (c Canvases) VerifyTicket(token string) (CanvasGrant, error) {
 	return verified(c.keys.Tokens(), ticketKind, token, (*claims).canvas)
 }
 
-// VerifySession checks a session.
+// VerifySession verifies a session.
 func (c Canvases) VerifySession(token string) (CanvasGrant, error) {
 	return verified(c.keys.Tokens(), sessionKind, token, (*claims).canvas)
 }

@@ -23,7 +23,8 @@ type Keys struct {
 
 	tenants []byte // secret from which tenants' account keys are derived
 
-	// Their public parts name the accounts.
+	// Keys of the system account and the relays' account; the public keys are the accounts'
+	// names.
 	system, account natsKey
 }
 

@@ -74,7 +74,7 @@ type keySets struct {
 // A SetInfo describes a set of keys.
 type SetInfo struct {
 	ID    string
-	Made  time.Time // when it begins to sign; zero: always
+	Made  time.Time // when the set was made; zero: the first set
 	Signs time.Time // when the set begins to sign; zero: always
 	State string    // for people
 }

@@ -30,7 +30,8 @@ const (
 
 // userConnections are the types of connections that users other than relays may have.
 // In-process is included, because connections through a relay's own listeners have this
-// type. Leaf nodes and MQTT are not permitted, because they use subjects outside the user's permissions.
+// type. Leaf nodes and MQTT are not permitted, because they use subjects outside the
+// user's permissions.
 var userConnections = jwt.StringList{
 	jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
 }

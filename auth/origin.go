@@ -120,8 +120,8 @@ func (o Origin) keys(tenant string) [2]RevocationKey {
 	return [2]RevocationKey{{Token: derivedPrefix + o.ID}, {Tenant: tenant, Subject: o.Subject}}
 }
 
-// EachOrigin calls see for each revocation target that ends a grant with these origins,
-// and when that origin was issued.
+// EachOrigin calls see for each revocation target that ends a grant with these origins.
+// issued is when the origin with this target was issued.
 func EachOrigin(tenant string, origins []Origin, see func(key RevocationKey, issued time.Time)) {
 	for _, o := range origins {
 		for _, key := range o.keys(tenant) {

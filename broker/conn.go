@@ -179,8 +179,8 @@ func (c *Conn) complained(sub *nats.Subscription, err error) {
 }
 
 // beforeRetry runs before each attempt except the first, outside the library's locks. It
-// selects a URL, renews credentials if necessary, and returns the delay. After the first
-// credentials there is none, because the relay expects the login.
+// selects a URL, renews credentials if necessary, and returns the delay. When the Conn has
+// just received its first credentials, the delay is 0, because the relay expects the login.
 func (c *Conn) beforeRetry(attempt int) time.Duration {
 	<-c.made // closed soon, when nc is set
 	lacked := c.mayLogIn() != nil
@@ -279,7 +279,7 @@ func (c *Conn) lastFailure() error {
 }
 
 func (c *Conn) attemptFailed(err error) {
-	if !errors.Is(err, nats.ErrNoServers) { // the library's error for a refusal that the dialer has recorded
+	if !errors.Is(err, nats.ErrNoServers) { // with this error, the library reports a refusal that the dialer has recorded already
 		c.failed(err)
 	}
 }

@@ -81,7 +81,7 @@ type Login struct {
 	Name    string // shown to the approving person
 	Machine string
 	User    string
-	Plain   bool // http:// allow http:// to a different machine
+	Plain   bool // allow http:// to a different machine
 
 	// Show displays the code. Required.
 	Show func(Code)
@@ -89,7 +89,7 @@ type Login struct {
 
 // A Code is shown while the device waits for approval.
 type Code struct {
-	Code        string // to be typed
+	Code        string // the code that a person types
 	Page        string // URL of the page on which a person types the code
 	Link        string // URL of that page, with the request but without the code
 	Fingerprint string // fingerprint of the key, which the page shows too
@@ -182,7 +182,7 @@ func (d *Device) poll(ctx context.Context, asked answer) error {
 		case err == nil:
 			d.came(got)
 			return nil
-		case !errors.As(err, &refused), refused.Status >= http.StatusInternalServerError, refused.Name == "authorization_pending": // the relay may return
+		case !errors.As(err, &refused), refused.Status >= http.StatusInternalServerError, refused.Name == "authorization_pending": // poll again: the relay may return, or a person decide
 		case refused.Name == "slow_down":
 			wait = min(wait+slowDown, maxPoll)
 		default:

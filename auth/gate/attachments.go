@@ -76,7 +76,7 @@ func isRange(value []byte, depth int) bool {
 // judgeAttachments returns a refusal if an attachment in a message is out of reach.
 func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
 	if bytes.HasPrefix(env.Channel, []byte(ahp.MCPScheme)) {
-		return nil // such a message does not go to an agent
+		return nil // an MCP server gets the message, not an agent
 	}
 	const nowhere = 1 << 30
 	inside := nowhere // strings deeper than this belong to attachments
@@ -85,7 +85,7 @@ func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
 		if s.Depth <= inside {
 			inside = nowhere
 		}
-		object := s.Depth > names // in place of a URI: hosts read such objects in different ways
+		object := s.Depth > names // an object in place of a URI: hosts read it in different ways
 		if !object {
 			names = nowhere
 		}

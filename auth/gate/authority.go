@@ -100,7 +100,7 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	case m.Class == ahp.Ordinary && !a.policy.allowsMethod(string(env.Method)):
 		return noMethod
 	case string(env.Method) == "channel/frame" && !bytes.HasPrefix(env.Channel, []byte(ahp.TCPScheme)):
-		return noFrame // no client has a window for such frames
+		return noFrame // see Windows: only raw connections have frames
 	}
 	if !a.policy.Writes() {
 		if no := a.judgeAction(env); no != nil {

@@ -30,7 +30,7 @@ const (
 	maxPacks   = 3        // levels of base64 within base64
 	maxPacked  = 64 << 10 // bytes of base64; no channel's name is longer
 	minPacked  = 8        // bytes of base64; every URI with an authority is longer
-	maxStarts  = 8        // places where base64 with slashes may start: at the text's start, or in scheme://user@name:port/ behind any of these
+	maxStarts  = 8        // places where base64 with slashes may start: at the text's start, or behind a mark in scheme://user@name:port/
 )
 
 // The cost of a search is counted in steps. A step takes about a nanosecond at most,
@@ -38,19 +38,19 @@ const (
 // its length, to search any natural text completely. A request that was crafted to cost
 // more is refused.
 const (
-	freeSteps   = 128 << 10 // steps for each request
-	stepsPerTwo = 5         // and for each two bytes of params
+	freeSteps   = 128 << 10 // steps that each request may use
+	stepsPerTwo = 5         // additional steps for each two bytes of params
 
-	perString    = 18  // besides half a step for each byte
-	perMarked    = 23  // for a string that could name a file, besides half a step for each byte
+	perString    = 18  // a string; each of its bytes costs half a step more
+	perMarked    = 23  // a string that could name a file; each of its bytes costs half a step more
 	perMark      = 5   // a slash or colon
-	perAuthority = 20  // the start of an authority,
-	perOwner     = 600 // if its length is that of a clientId
+	perAuthority = 20  // the start of an authority
+	perOwner     = 600 // an authority whose length is that of a clientId
 	perPiece     = 12  // a piece that could be base64
-	perEscape    = 8
-	perRound     = 30  // besides, for each round of decoding escapes
+	perEscape    = 8   // an escape
+	perRound     = 30  // a round of decoding escapes, in addition to the escapes
 	perUnpacked  = 280 // a piece that begins like a URI or JSON, and is decoded and read
-	perPacked    = 12  // for each of its bytes
+	perPacked    = 12  // each byte of such a piece
 )
 
 // foreignFile returns an objection if a request names a file of another subject's client,
@@ -630,14 +630,14 @@ func (l *search) base64(text []byte, nested int) bool {
 // begins. It excludes most texts cheaply.
 func mayBegin(text [4]byte) bool {
 	one, two, three, four := base64Values[text[0]], base64Values[text[1]], base64Values[text[2]], base64Values[text[3]]
-	if one|two|three|four >= 64 { // the decoded bytes stand further behind
+	if one|two|three|four >= 64 { // decoders ignore some of the four characters, so the first bytes come later
 		return one != 65 && two != 65 && three != 65 && four != 65
 	}
 	first, second, third := one<<2|two>>4, two<<4|three>>2, three<<6|four
 	switch {
 	case !beginning[first]:
 		return false
-	case !ofScheme(first): // a blank, or no URI
+	case !ofScheme(first): // white space, JSON, a path or an escape
 		return true
 	}
 	return goesOn[second] && (goesOn[third] || second == ':' || second == '%')

@@ -94,8 +94,8 @@
 // in its params are in reach: initialSubscriptions, subscriptions and windows; the
 // resource methods' URIs; a session, chat or claim beside the channel; sources for new
 // sessions, chats and runs; attachments in requests and actions. A new chat is in
-// reach too if it is an ahp-chat: that no different session owns or is named in. In
-// reach is
+// reach too if its URI has the scheme ahp-chat, belongs to no session yet, and contains
+// the name of no session out of reach. In reach is
 //
 //   - a URI that matches a pattern;
 //   - a URI below such a URI, by a slash: mock:/1/changeset/turn below mock:/1;
@@ -105,8 +105,8 @@
 //     channel, and watches on files in reach, but never files. Canvas content, and the
 //     host's own tools' input and complete output, are readable, and are no channels.
 //     Package [ahprelay/ahp/view] reads these facts. A chat that moves to a different
-//     session leaves the first session. Actions with an origin teach nothing, because
-//     hosts only repeat a client's words.
+//     session leaves the first session. The gate learns nothing from an action with an
+//     origin, because hosts only repeat a client's words in it.
 //
 // Thus a token for a session reaches the session, a token for
 // file:///home/ada/project/* reaches the files there, and a token for a session alone

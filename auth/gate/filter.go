@@ -9,8 +9,9 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// Filters for a client with limited channels: see [ahp.Shape]. If the root is in reach,
-// only parts of responses and snapshots on channels out of reach are removed.
+// This file has the filters for a client with limited channels: see [ahp.Shape]. If the
+// root is in reach, they remove only parts on channels out of reach, from responses and
+// snapshots.
 
 // response filters a response to a client's request. A response that matches no request
 // is dropped, except the id-null error that reports an unreadable request.
@@ -24,7 +25,7 @@ func (r *reach) response(message []byte, env *ahp.Envelope, reading *view.Readin
 	}
 	opens := opens(reading.Call.Method) && env.Result != nil
 	if channel := reading.Call.Channel; opens && reading.Call.Method == "subscribe" && channel != ahp.RootChannel {
-		if no := r.judgeURI(channel); no != nil { // it was only hinted at, and belongs to a different session
+		if no := r.judgeURI(channel); no != nil { // a hint has permitted the request, but the terminal belongs to a different session
 			return Decision{Replace, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
 		}
 	}

@@ -30,9 +30,9 @@ type Policy struct {
 }
 
 // NewPolicy returns the policy for a token, or for the flags of a host-agent. Empty channels
-// or methods mean all. For reverse see [Policy]. The caller must have checked the patterns with [auth.CheckPatterns]. If channels
-// are limited or access is below the level operate, only files that the channels name can
-// be reached.
+// or methods mean all. For reverse see [Policy]. The caller must have checked the patterns
+// with [auth.CheckPatterns]. If channels are limited or access is below the level operate,
+// only files that the channels name can be reached.
 func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Policy {
 	p := Policy{Access: access, Reverse: reverse, Channels: lists(channels), Methods: lists(methods)}
 	if !p.Full() && (!p.Writes() || len(p.Channels) > 0) {
@@ -41,8 +41,8 @@ func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Pol
 	return p
 }
 
-// WithFolders returns the policy with the working directories of visible sessions added,
-// if its files are limited.
+// WithFolders returns the policy with the working directories of visible sessions added to
+// its files. If all files are in reach, nothing changes.
 func (p Policy) WithFolders() Policy {
 	p.files = slices.Clone(p.files)
 	for i := range p.files {

@@ -191,7 +191,7 @@ func (s *Subjects) forget() {
 		s.firsts[i].Store(false)
 	}
 	s.all, s.writers = subjectSet{}, subjectSet{}
-	for i := range s.conns { // these wait for the next process
+	for i := range s.conns { // open connections without a clientId: they will reach the next host process
 		i.owner = s.subject(i.user.Subject)
 		i.owner.conns++
 		s.note(i)
@@ -218,7 +218,7 @@ func (s *Subjects) bind(i *Identity, text string) objection {
 		lower := strings.ToLower(text)
 		s.lengths[len(lower)].Store(true)
 		for c := range s.firsts {
-			if lower == "" || lower[0] == byte(c) { // an empty clientId precedes any byte that ends an authority
+			if lower == "" || lower[0] == byte(c) { // after an empty clientId, any byte may follow
 				s.firsts[c].Store(true)
 			}
 		}

@@ -24,7 +24,7 @@ type customization struct {
 	server  bool
 	sets    surface
 	state   string // kind; "" without a state
-	channel string // "" if it names none
+	channel string // the channel that it names, or ""
 }
 
 func (c *customization) servers() int {
@@ -40,9 +40,9 @@ type session struct {
 	tops []customization
 }
 
-// with returns the session with the customization id replaced by the result of put, and
-// whether it has that customization. Like AHP's reducers, it searches the top level
-// first.
+// with replaces the first customization that has this id, and for which is returns true, by
+// the result of put. It returns the new session, or s and false without such a
+// customization. Like AHP's reducers, it searches the top level first.
 func (s *session) with(id string, is func(*customization) bool, put func(customization) []customization) (*session, bool) {
 	in := func(list []customization) ([]customization, bool) {
 		i := slices.IndexFunc(list, func(c customization) bool { return c.id == id && is(&c) })
@@ -64,7 +64,7 @@ func (s *session) with(id string, is func(*customization) bool, put func(customi
 	return s, false
 }
 
-// A serverEntry is a server, with its own and its container's enablement.
+// A serverEntry is a server. It is off if the server or its container is disabled.
 type serverEntry struct {
 	*customization
 	off bool

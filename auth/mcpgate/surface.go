@@ -18,8 +18,8 @@ const (
 	sampling
 
 	laterFlag // mcpApp.capabilities has a capability outside the table
-	laterSet  // there is an unknown set
-	partial   // the sets are unknown
+	laterSet  // a customization has capabilities in a member outside knownMembers
+	partial   // some capabilities are unreadable, or were never described
 
 	none  surface = 0
 	table         = tools | resources | logging | sampling
@@ -105,7 +105,8 @@ var knownCapabilities = map[string][2]surface{
 	"sampling":        {sampling, 0},
 }
 
-// knownMembers are the members of a customization that are not sets of capabilities.
+// knownMembers are the members of a customization that AHP defines. Any other member with
+// capabilities belongs to a later version.
 var knownMembers = map[string]bool{
 	"type": true, "id": true, "uri": true, "name": true, "description": true, "icons": true, "range": true,
 	"enabled": true, "enablement": true, "state": true, "channel": true, "mcpApp": true, "children": true,

@@ -35,9 +35,9 @@ const (
 	maxInvitesOut = 256  // invitations in a tenant
 )
 
-// Limits for waiting requests, per tenant (most requests name none) and for all tenants
-// together. Networks have the same limits in both, because a request names its tenant
-// without proof.
+// Limits for waiting requests: of one tenant, where the requests that name no tenant count
+// as one, and of all tenants together. The limits of a network are the same in both,
+// because a request names its tenant without proof.
 var (
 	roomOfTenant = fair.Room{Places: 256, Networks: requestsOfNetworks}
 	roomOfAll    = fair.Room{Places: 512, Networks: requestsOfNetworks}
@@ -357,7 +357,7 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 			if !old.SameAuthority(person) {
 				return nil, ErrOther
 			}
-			return old, nil // the first invitation stays the person's
+			return old, nil // the person keeps the grants of the first invitation
 		}
 		return person, nil
 	})

@@ -146,9 +146,8 @@ func (p *port) serve(conn net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		_ = broker.Pump(inTurn, login) // the other direction reports the error
-		// If the server has ended the connection, its last message, such as the
-		// refusal of a login, may still be on its way to the client; it is sent before
-		// the close.
+		// Close only the server's side: its last message, such as the refusal of a
+		// login, may still be on its way to the client.
 		_ = inner.Close()
 	})
 	leave := func() {}

@@ -18,7 +18,7 @@ type Ledger struct {
 	over   []Event         // closed events to report once
 	known  map[string]bool // open events confirmed by a relay
 	inward map[string]bool // new events in the pending report
-	dirty  bool            // the list of open events was not confirmed
+	dirty  bool            // a report is due: something has changed, or no relay has confirmed the last report
 	ready  bool            // the list of open events is complete
 }
 

@@ -20,7 +20,7 @@ import (
 // tenant.
 func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.notice" }
 
-// A Kind is what an event is about.
+// A Kind is the kind of an event.
 type Kind string
 
 // The kinds of events.

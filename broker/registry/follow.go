@@ -232,8 +232,8 @@ func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool)
 		r.addLocked(k)
 	}
 	r.putLocked(k, s, rev)
-	// During the first read this relay does not know the other relays yet; tidy
-	// repeats the choice later.
+	// During the first read this relay does not know the other relays yet. tidy later
+	// chooses the additional relay.
 	wanted := v.taken == v.epoch && r.accounts.standsByLocked(s.tenant()) && (len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k))
 	r.mu.Unlock()
 	if wanted {
@@ -265,7 +265,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	k.hostState, k.rev = s, rev
 	r.keptByLocked(k.Lease, k.Key, true)
-	if k.own != nil && !overtaken && k.own.number() < k.Lease.number() { // see raiseFence
+	if k.own != nil && !overtaken && k.own.number() < k.Lease.number() { // raiseFence has raised the number in the store
 		own := *k.own
 		own.Fence = k.Lease.number()
 		k.own = &own

@@ -107,8 +107,8 @@ func (lk *leaseKeeper) connectedLocked(key, instance string) bool {
 	return false
 }
 
-// cutLocked closes an instance's connections because its host was removed. The instance
-// reconnects, and learns the reason.
+// cutLocked closes an instance's connections, because the instance has lost its lease or
+// its host was removed. The instance reconnects, and learns the reason.
 func (lk *leaseKeeper) cutLocked(key, instance string) {
 	for l := range lk.lines[key] {
 		if l.Instance == instance {
@@ -212,8 +212,9 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 	}
 }
 
-// hold handles a host-agent's request that the relay keeper has received. Each case in
-// which the store is unreachable has its branch at the end.
+// hold handles a host-agent's request. keeper is the relay that has received the request;
+// it keeps a granted lease. Each case in which the store is unreachable has its branch at
+// the end.
 func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, keeper string) leaseAnswer {
 	if answer, done := lk.renew(key, req, keeper); done {
 		return answer

@@ -44,8 +44,8 @@ const (
 	leaseForward = time.Second
 )
 
-// A leaseServer answers the lease requests of host-agents: renewals of leases that
-// this relay keeps at once, other requests after a write to the store.
+// A leaseServer answers the lease requests of host-agents. If this relay keeps the lease,
+// it answers a renewal at once. It answers other requests after a write to the store.
 type leaseServer struct {
 	registry *Registry
 	log      *slog.Logger
@@ -231,7 +231,8 @@ func readLease(body []byte) (req leaseRequest, err error) {
 	return req, req.check()
 }
 
-// complete adds to an answer what every holder must know.
+// complete adds to an answer the crashed relays, the keeper and renewal interval of a held
+// lease, and an incompatibility.
 func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest) leaseAnswer {
 	answer.Gone = s.registry.relays.goneRelays()
 	if answer.Result == leaseHeld {

@@ -79,8 +79,8 @@ type regions struct {
 	surplus map[string]surplus // entries of hosts at home elsewhere, to remove; by host key
 }
 
-// storeOf returns access to a region's store. Only the store of this relay's region
-// may be created by it.
+// storeOf returns access to a region's store. A relay creates only the store of its own
+// region.
 func (rg *regions) storeOf(region string) (*store, error) {
 	name := bucket
 	if region != "" {

@@ -48,11 +48,11 @@ type peer struct {
 	epoch  uint64 // the watch that last delivered its session
 	missed int    // this relay's beats since the peer was last heard
 	home   *view  // view of its region; nil: this relay's region
-	there  int    // like missed, but only beats in which its region was heard
+	there  int    // like missed, but counts only beats in which the peer's region was heard
 	heard  time.Time
 	keeps  map[string]bool // hosts whose lease it keeps, according to the store
 
-	expected int // the missed beats in which relays expected host-agents; at most maxExpected
+	expected int // how many of the missed beats passed while relays expected host-agents; at most maxExpected, in beats
 }
 
 // relaySessions are the sessions of all relays, including this one. Registry.mu guards
@@ -102,9 +102,10 @@ func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 }
 
 // onlineLocked reports whether a host still has the state in its lease. It is offline
-// instead once the lease's keeper has been silent for a lease time. Beats in which relays expect host-agents do not count: after a
-// restart of all relays, the host-agent may have been told to return later. They count
-// for the lease, so that a restarted host-agent gets its host.
+// instead once the lease's keeper has been silent for a lease time. Beats in which relays
+// expect host-agents do not count here: after a restart of all relays, the host-agent may
+// have been told to return later. In lostLocked these beats count, so that a restarted
+// host-agent gets its host.
 func (rs *relaySessions) onlineLocked(k *knownHost) bool {
 	l := k.lease()
 	if !l.runs() || k.kept != nil {

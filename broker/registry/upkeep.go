@@ -276,11 +276,11 @@ func (u *upkeep) tendAfter() time.Duration {
 	return tendEvery
 }
 
-// replaceCopies removes servers whose copy has been offline for giveUpAfter, if a
-// majority of servers is available. It assumes that such a relay was replaced without its
-// data directory. The store is then copied to a different server. If already as many
-// other servers are connected as are configured, the replacement has joined, and
-// replacedAfter suffices.
+// replaceCopies removes servers whose copy has been offline for giveUpAfter, if at least
+// MaxCopies servers are connected. It assumes that such a server was replaced without its
+// data directory. The store is then copied to a different server. If as many other servers
+// are connected as are configured, the replacement has joined already, and replacedAfter
+// suffices.
 func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus, now time.Time) {
 	missing := map[string]time.Time{}
 	n := u.r.cfg.Neighbours

@@ -23,7 +23,7 @@ const (
 	// clientWindow bounds the bytes which a relay has received but not read.
 	clientWindow = 1 << 20
 
-	// A peer is away if it was not heard for awayAfter. It is probed before.
+	// A peer that was not heard for awayAfter is away. Before that, it is probed.
 	heartbeat = 5 * time.Second
 	probe     = 2 * time.Second
 	awayAfter = 10 * time.Second
@@ -562,7 +562,7 @@ func (c *Stream) next(carrier Carrier, timer *time.Timer, sent bool) (packet []b
 	if c.expireLocked(now); c.err != nil {
 		return nil, nil // send sees that over is closed
 	}
-	due := now.Add(time.Hour) // while a Write sends, which plans at its end
+	due := now.Add(time.Hour) // while Write sends a packet itself; it calls planLocked when it returns
 	if c.sending == nil {
 		packet, due, err = c.packetLocked(now)
 	}

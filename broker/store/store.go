@@ -35,7 +35,7 @@ const (
 	openTimeout   = 2 * time.Second
 	openRetry     = 500 * time.Millisecond
 	tendEvery     = 20 * time.Second
-	pullFor       = 4 * time.Second // then, without a heartbeat, messages are requested again
+	pullFor       = 4 * time.Second // how long a request for messages lasts; then it is repeated
 	pullHeartbeat = time.Second
 	consumerIdle  = time.Minute // idle time after which the server removes a consumer
 )
@@ -375,8 +375,8 @@ func (c *Change) lasts() time.Duration {
 	return c.For
 }
 
-// apply applies a record which was delivered by the watch with number epoch, or, if
-// epoch is 0, which was read or written by this relay.
+// apply applies a record. epoch is the number of the watch that has delivered the record,
+// or 0 if this relay has read or written the record itself.
 func (s *Store) apply(r Record, epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,7 +88,7 @@ func (i *Item) Check() error {
 	return i.Letter.Check(MaxContent, MaxBoxes)
 }
 
-// A Kind is what an item is to do.
+// A Kind is the effect of an item.
 type Kind string
 
 // The kinds of items.
