@@ -10,9 +10,9 @@ import (
 
 // appPage is the page around an MCP App. Its query names the origins that the app has
 // declared: connect and resource, each any number of times. It also names the declared
-// capabilities that the user has granted: allow, with eval, wasm or worker. A frame
-// navigated to a different query gains nothing: the console gives the app only to its
-// own frame.
+// capabilities that the user has granted: allow, with eval, wasm or worker. A page that
+// opens appPage with a different query gains nothing, because the console sends an app
+// only to the frame that the console has made for it.
 const appPage = "/mcp-app.html"
 
 // maxAppOrigins bounds the origins per kind.
@@ -22,7 +22,7 @@ const maxAppOrigins = 16
 // following SEP-1865: an opaque origin, inline script and style, images as data, and
 // network access only to the public origins declared by the app. Frames, forms and a
 // base address are never allowed. Generated code and workers need the user's consent.
-// Host is the relay's own name, which is never an allowed origin.
+// host is the relay's own name, which is never an allowed origin.
 func appPolicy(query url.Values, host string) string {
 	connect, resource := publicOrigins(query["connect"], host), publicOrigins(query["resource"], host)
 	if connect == "" {
@@ -44,15 +44,15 @@ func appPolicy(query url.Values, host string) string {
 		"; frame-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 }
 
-// originForm matches https: or wss: and a name with at least two labels, the last not
-// a number: this excludes IP addresses and names of local machines. A wildcard needs
-// two labels behind it.
+// originForm matches https: or wss:, and a name with at least two labels. The last label
+// must not be a number. This excludes IP addresses and names of local machines. After a
+// wildcard, the name needs two labels.
 var originForm = regexp.MustCompile(`^(https|wss)://((\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]([a-z0-9-]*[a-z0-9])?)(:[0-9]{1,5})?$`)
 
-// privateZones are names with a different meaning in each network.
+// privateZones are domains of private networks. Each network has its own machines there.
 var privateZones = []string{"localhost", "local", "internal", "lan", "home", "corp", "intranet", "private", "home.arpa"}
 
-// publicOrigins returns the permitted origins, each after a space.
+// publicOrigins returns the permitted ones of the declared origins, each after a space.
 func publicOrigins(declared []string, host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -32,10 +32,10 @@ type File struct {
 	ETag      string
 	Immutable bool // the name contains the content hash
 
-	name   string // in dist; what is stored is read from there, because a copy stays in memory
-	stored int    // bytes there
-	packed bool   // they are compressed
-	plain  int    // bytes of the content
+	name   string // file in dist, which is read for each request, because a copy would occupy memory
+	stored int    // bytes in dist
+	packed bool   // the file in dist is compressed
+	plain  int    // bytes without compression
 }
 
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
@@ -84,13 +84,13 @@ func readFile(name string) (*File, error) {
 	if !f.packed {
 		return f, nil
 	}
-	var length [4]byte // of the content; gzip ends with it
+	var length [4]byte // a gzip file ends with the length of its content
 	_, err = content.(io.ReaderAt).ReadAt(length[:], stored-int64(len(length)))
 	f.plain = int(binary.LittleEndian.Uint32(length[:]))
 	return f, err
 }
 
-// open returns the content as it is stored, or else plain.
+// open returns the content, compressed only if asStored is set and dist has it compressed.
 func (f *File) open(asStored bool) (io.ReadCloser, error) {
 	content, err := dist.Open(f.name)
 	if err != nil || asStored || !f.packed {
@@ -115,8 +115,8 @@ func typeOf(name string) string {
 // ServeHTTP sends the file, or 304 if the client's copy is current.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.serve(w, r, "") }
 
-// serve sends the file with a policy of its own. Browsers keep the policy of their copy
-// after 304, so the policy is part of the file's name there.
+// serve is ServeHTTP for a file whose Content-Security-Policy depends on policy. The ETag
+// depends on policy too, because after 304 a browser uses the policy of its copy.
 func (f *File) serve(w http.ResponseWriter, r *http.Request, policy string) {
 	h := w.Header()
 	etag := f.ETag

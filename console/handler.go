@@ -13,17 +13,17 @@ import (
 // consolePolicy is the console's Content-Security-Policy. The console runs only its
 // own scripts and styles, connects only to its relay, shows images that it has
 // generated, and frames only the pages below and canvases at their own origins. Only
-// the two named trusted-types policies turn text into markup or script: DOMPurify's,
-// and the page's own, which knows its scripts by name. The verbs are further sources to
-// connect to and to frame, each after a space.
+// two trusted-types policies turn text into markup or script: DOMPurify's, and the page's
+// own, which accepts only URLs of its scripts. The first %s stands for further
+// sources to connect to, the second for further sources to frame, each after a space.
 const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'%s; " +
 	"frame-src 'self'%s; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types console dompurify"
 
-// framePolicies are the policies for pages that frame untrusted content, each in an
-// opaque origin. A canvas rebuilt from resources that the console has read may run any
-// script and reach no network. A canvas elsewhere on the web has a frame of its own.
-// Terminal output is drawn in a page with no other content.
+// framePolicies are the policies for pages that show untrusted content, each in an opaque
+// origin. canvas-inband.html shows a canvas rebuilt from resources that the console has
+// read: it may run any script, but reach no network. canvas-direct.html frames a canvas
+// from a different server. terminal.html shows only a terminal's output.
 var framePolicies = map[string]string{
 	"/canvas-inband.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; " +
 		"style-src 'unsafe-inline' blob: data:; img-src blob: data:; font-src blob: data:; media-src blob: data:; connect-src blob: data:; " +
@@ -49,15 +49,15 @@ var framePolicies = map[string]string{
 var headers = map[string]string{
 	"X-DNS-Prefetch-Control":       "off",
 	"X-Content-Type-Options":       "nosniff",
-	"Cross-Origin-Opener-Policy":   "same-origin", // opener and opened pages get no reference
+	"Cross-Origin-Opener-Policy":   "same-origin", // this page, its opener and pages that it opens have no reference to each other
 	"Cross-Origin-Resource-Policy": "same-origin",
 	"Referrer-Policy":              "no-referrer",
 	"Permissions-Policy":           "camera=(self), microphone=(self), geolocation=(), payment=(), usb=()", // frames get no camera and no microphone
 }
 
-// Handler serves the web console, which may frame the pages of an origin; "": of none.
-// All users get the same files: the token is in the URL's fragment, which browsers do not
-// send.
+// Handler serves the web console. frames is a further origin whose pages the console may
+// frame, or "". All users get the same files, because the token is in the URL's fragment,
+// which browsers do not send.
 func Handler(frames string) http.Handler {
 	policyWith := func(relays string) string {
 		return fmt.Sprintf(consolePolicy, relays, strings.TrimRight(" "+frames, " "))
@@ -91,11 +91,12 @@ func Handler(frames string) http.Handler {
 	})
 }
 
-// A person can add accounts at further relays to the page. Its script then names these
-// relays in a cookie, so that the page's policy admits them from the next load on, and
-// those of no other person. A relay that is named decides itself whether it admits this
-// page. The cookie's prefix keeps other sites of the domain from setting it; browsers
-// take it over TLS only, so a page of this machine has a cookie without the prefix.
+// A person can add accounts at further relays to the page. The page's script names these
+// relays in a cookie. From the next load on, the page's policy admits these relays, but
+// only for this person. Each named relay decides itself whether it admits this page. The
+// prefix __Host- prevents other sites of the domain from setting the cookie. Browsers
+// accept such a cookie only over TLS, so pages on a loopback address use a cookie without
+// the prefix.
 const (
 	relaysCookie         = "__Host-ahp-relays"
 	relaysCookieLoopback = "ahp-relays"

@@ -17,7 +17,7 @@ import (
 // owner allows canvases to show: https://localhost:*, http://192.168.1.7:3000,
 // http://*.localhost:*. Names in patterns are resolved by DNS. A pattern can also be a folder:
 // file:///home/ada/project/dist.
-type Allowed struct{ scheme, host, port string } // for a folder: its path, and the path with links resolved
+type Allowed struct{ scheme, host, port string } // for a folder, host is its path, and port is the path with links resolved
 
 // ParseAllowed parses a pattern. Its errors quote the text.
 func ParseAllowed(text string) (Allowed, error) {

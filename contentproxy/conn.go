@@ -23,10 +23,10 @@ type Conn struct {
 
 // seen is this client's subscription to a canvas.
 type seen struct {
-	params    []byte        // the client's subscribe; nil: the host cannot be asked with it
-	described time.Time     // when the host last described the canvas here
+	params    []byte        // parameters of the client's subscribe request; nil: unknown, so the request cannot be repeated
+	described time.Time     // when the host last described the canvas on this connection
 	asked     chan struct{} // closed when the host has answered an Ask; nil: none is pending
-	rechecked bool          // StillShows has asked since described
+	rechecked bool          // StillShows has queried the host since described
 }
 
 // Conn returns a new connection to the host process known.
@@ -61,8 +61,8 @@ type Message struct {
 	From, To int
 }
 
-// FromHost records a message from the host, and replaces loopback addresses in it by minted ones.
-// Each branch handles a kind of fact.
+// FromHost records a message from the host, and replaces loopback addresses in the message by
+// minted ones. Each branch handles a kind of fact.
 func (c *Conn) FromHost(said *view.Reading) {
 	if said == nil || len(said.Granted)+len(said.Facts) == 0 {
 		return
@@ -97,8 +97,8 @@ func (c *Conn) FromHost(said *view.Reading) {
 	}
 }
 
-// mint replaces the url and contentUri in a canvas's state or in a change by minted addresses,
-// unless they may come from a client.
+// mint replaces the url and contentUri in a canvas's state or in a change by minted addresses. It
+// leaves an address that may come from a client.
 func (c *Conn) mint(said *view.Reading, f *view.Fact) {
 	m := [...]ahp.Member{{Name: "url"}, {Name: "contentUri"}}
 	if c.host.cfg.Off || ahp.Members(f.Raw, m[:]) != nil {

@@ -18,18 +18,18 @@
 //     server and answers instead.
 //
 // Package [ahprelay/ahp/view] reads the host's messages in all their forms. Addresses are
-// minted only for canvases of the host itself (provider.kind is "server"; or, for AHP 0.10
-// and later, an extensionId and no provider), and only from the host's own words, because a client
-// could name any service on the host's machine. An action with an origin, or a rejected action,
-// therefore teaches nothing, and passes unchanged: an address from a client refers to
-// the client's machine. Some hosts copy clients' actions into a canvas's state.
-// Such an address is not minted if a client has named its port before the host did. Addresses that
-// clients gave to the host in another way, or through another host-agent, are unknown here.
+// minted only for canvases of the host itself: provider.kind is "server" or, for AHP 0.10
+// and later, there is an extensionId and no provider. The address must come from the host, because
+// a client could name any service on the host's machine. So an action with an origin, or a
+// rejected action, passes unchanged: its addresses come from a client, and refer to that client's
+// machine. Some hosts copy clients' actions into a canvas's state. An address in the state is not
+// minted if a client named its port before the host did. This package does not know addresses that
+// clients gave to the host in another way, or through another host-agent.
 //
 // Names that resolve to loopback addresses, and unusual notations, do not count as loopback.
-// These addresses, https: and everything else pass unchanged, unless the host's owner
-// allows such an origin ([Allowed]). Messages in pieces (channel/frame) pass too; hosts send
-// them only on request.
+// Addresses with such names, https: addresses and all others pass unchanged, unless the host's
+// owner allows their origin ([Allowed]). Messages in pieces (channel/frame) pass unchanged too;
+// hosts send them only on request.
 //
 // # Who may read
 //
@@ -42,10 +42,10 @@
 //	-32009  not subscribed, or the origin may not be read
 //	-32008  the canvas is closed or has no such content, or its server does not answer
 //
-// The host also decides whether the canvas still exists: if it was silent on that connection
-// for 2 s, it is asked ([ahprelay/ahp/view.Ask]), unless the client's own subscribe was longer than 2 KiB.
-// After a host-agent's restart, an address in the replay of a reconnect passes unchanged,
-// because the canvas's provider is unknown before the host was asked.
+// The host also decides whether the canvas still exists. If the host has not described the canvas
+// on that connection for 2 s, the host-agent queries it ([ahprelay/ahp/view.Ask]), unless the client's
+// subscribe request was longer than 2 KiB. After a host-agent's restart, an address in the replay of
+// a reconnect passes unchanged, because the canvas's provider is unknown before this query.
 //
 // Files in folders that the owner allows are read directly: see files.go.
 //
@@ -56,6 +56,6 @@
 // # By URL
 //
 // On relays with a domain for canvases, [Host.Serve] is a reverse proxy to the same origins,
-// and [Look] performs the same check for each request: see docs/canvases.md for the changes
-// on the way. It reaches no other origins, and never resolves names.
+// and [Look] performs the same check for each request. docs/canvases.md lists what the proxy
+// changes. The proxy reaches no other origins, and never resolves names.
 package contentproxy

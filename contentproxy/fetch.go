@@ -21,7 +21,7 @@ import (
 
 // Limits for reads from web servers.
 const (
-	fetchTimeout = 20 * time.Second // from its turn on
+	fetchTimeout = 20 * time.Second // limit for a read, without the wait for its turn
 
 	// Concurrent reads from one host and from one client. Further reads wait their turn, at most
 	// fetchesWait for each client.
@@ -60,16 +60,16 @@ type fetcher struct {
 	flights map[string]*flight
 }
 
-// A flight is one read of a resource on behalf of all clients that currently request it. It is
-// cancelled when the last of them gives up.
+// A flight is one read of a resource on behalf of all clients that currently request it. The read
+// is cancelled when the last of these clients gives up.
 type flight struct {
-	life   context.Context // ends when no client wants it
+	life   context.Context // ends when no client wants the resource
 	end    context.CancelFunc
 	landed context.Context // ends when content or no is set
 	land   context.CancelFunc
 
 	// Guarded by the fetcher's mutex.
-	wanted int // by this many clients
+	wanted int // number of clients that want the resource
 	begun  bool
 
 	content *content // set before landed ends, then read-only
@@ -95,8 +95,8 @@ func newFetcher(cfg *Config) *fetcher {
 	return f
 }
 
-// read reads a resource for a client. If another client is already reading the same resource, both
-// get that client's result.
+// read reads a resource for a client. If a read of the same resource is in progress, this client
+// gets its result too.
 func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*content, *refusal) {
 	target := o.url(a)
 	one := f.join(ctx, target)
@@ -109,7 +109,7 @@ func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*c
 	case errors.Is(err, fair.ErrFull):
 		return nil, refuse(ahp.CodeRateLimited, "more than %d reads of canvas content wait", fetchesWait)
 	case err == nil && ctx.Err() == nil && f.begins(one):
-		go func() { // other clients may want it when this client is gone
+		go func() { // other clients may want the resource when this client is gone
 			defer done()
 			f.fly(one, o, target, a)
 		}()

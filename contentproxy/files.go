@@ -137,11 +137,11 @@ func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, errNoFile
 	}
-	name, err = filepath.Rel(folder, real) // the folder was no link when it was allowed: if it is now, this leads out of it
+	name, err = filepath.Rel(folder, real) // if a link has replaced the folder, name leads out of the folder
 	if err != nil || !filepath.IsLocal(name) || hidden(filepath.ToSlash(name)) {
 		return nil, nil, errNoFile
 	}
-	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else opening a pipe would block
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // without O_NONBLOCK, opening a pipe would block
 	if err != nil {
 		return nil, nil, errNoFile
 	}

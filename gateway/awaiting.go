@@ -22,14 +22,13 @@ const (
 	awaitLook  = 5 * time.Second // timeout for a check
 )
 
-// An awaiting checks why a relay in a cluster is not ready yet. The first condition is
-// that the registry has been read, which may need relays that are absent. The second is
-// that each store has all its copies: otherwise the next relay that an operator replaces
-// might have held the last copy.
+// An awaiting checks whether a relay in a cluster is ready. The relay must have read the
+// registry, which may need relays that are absent. Then each store must have all its
+// copies. Otherwise an operator could go on to replace the relay with the last copy.
 type awaiting struct {
 	nats    *embedded.Server
 	js      jetstream.JetStream
-	cluster string       // the region; "": there is only one
+	cluster string       // the region; "" without regions
 	unread  func() error // fails until the registry has been read
 	log     *slog.Logger
 

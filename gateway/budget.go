@@ -14,18 +14,18 @@ type budget struct {
 	over  chan struct{} // wakes relief when memory is short; capacity 1
 
 	used   atomic.Int64 // queued bytes
-	beside atomic.Int64 // connections, kernel buffers, bodies and chunks
+	beside atomic.Int64 // bytes in connections, kernel buffers, and hosts' stored bodies and chunks
 	conns  atomic.Int64 // part of beside: the cost of idle connections
-	short  atomic.Bool  // nothing more can be freed
-	lent   atomic.Int64 // credit of clients beyond their first
-	scarce atomic.Bool  // the last request for such credit was refused
+	short  atomic.Bool  // memory is short, and relief cannot free enough
+	lent   atomic.Int64 // credit granted by lend
+	scarce atomic.Bool  // lend refused the last request
 
-	held atomic.Pointer[holding] // nil: sources have never been held back
+	held atomic.Pointer[holding] // nil: holdBack was never called
 
 	uploads uploads
 }
 
-// A holding records how long sources were blocked (see holdBack). It is immutable.
+// A holding records how long holdBack has blocked data from hosts. It is immutable.
 type holding struct {
 	before time.Duration // total blocked time before since
 	since  time.Time     // start of the latest block

@@ -86,7 +86,7 @@ func (s *Server) serveCarrier(w http.ResponseWriter, r *http.Request) {
 	if !s.spawn(func() {
 		err := s.carried.relay.Serve(carrier, s.carried.pool, who.Tenant+" "+who.Subject, &net.TCPAddr{}, clientAddr(address))
 		if errors.Is(err, resume.ErrBroken) {
-			s.cfg.Log.Warn("stream ended", "reason", "its client broke the rules of the stream", "subject", who.Subject, "address", address)
+			s.cfg.Log.Warn("stream ended", "reason", "the client violated the stream's protocol", "subject", who.Subject, "address", address)
 		}
 	}) {
 		carrier.Close()

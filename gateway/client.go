@@ -104,8 +104,8 @@ type client struct {
 	holdFor time.Duration   // duration of hold
 	leaving bool            // close as soon as the connection is open
 	moves   bool            // the host-agent can keep the connection for a different relay
-	handed  chan struct{}   // set when the client has disconnected early; closed when its messages have left or are lost
-	parting *time.Timer     // ends the connection some time after the close frame
+	handed  chan struct{}   // handOver waits for it; closed when no pending message remains or the host is offline; nil until handOver
+	parting *time.Timer     // kills the socket wire.CloseTime after the close frame
 }
 
 // An upstream is a client's connection to its host: a [routing.RelayConn] of its own, or
@@ -151,7 +151,7 @@ func (c *client) serve(draining func() bool) {
 func (c *client) enter(draining func() bool) {
 	if c.hasMoved() {
 		c.mu.Lock()
-		c.holdFor = min(c.cfg.HoldTime, resume.DefaultTime) // host-agents keep the connection no longer
+		c.holdFor = min(c.cfg.HoldTime, resume.DefaultTime) // host-agents keep the connection for DefaultTime
 		c.hold = time.AfterFunc(c.holdFor, c.holdEnded)
 		c.mu.Unlock()
 	}
@@ -174,7 +174,7 @@ func (c *client) exit(err error) {
 	}
 	end := c.readFailed(err)
 	if c.sock.Conn.ClosedForWriting() {
-		c.sock.Close(end.code, end.reason) // reads on if the client has not closed too
+		c.sock.Close(end.code, end.reason) // waits for the client's close frame
 	}
 	c.handOver()
 	c.disconnect(end)
@@ -377,7 +377,7 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 			c.budget.add(-counted)
 		}
 		if errors.Is(err, routing.ErrConnClosed) {
-			return nil // Closed has reported the reason
+			return nil // clientEvents.Closed has reported the reason
 		}
 		return err
 	}
@@ -395,7 +395,7 @@ func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 		c.answer(ahp.AppendResult(nil, env.ID, nil))
 		return nil
 	case c.pending.bytes+len(message) > c.cfg.MaxFirstFrame:
-		return fmt.Errorf("%w: more than %d bytes before the host accepted any", wire.ErrTooBig, c.cfg.MaxFirstFrame)
+		return fmt.Errorf("%w: more than %d bytes before the host has accepted the connection", wire.ErrTooBig, c.cfg.MaxFirstFrame)
 	}
 	c.pending.add(message)
 	c.holdLocked(env)
@@ -460,7 +460,7 @@ func (c *client) holdEnded() {
 	c.mu.Unlock()
 	code := ahp.CloseHostOffline
 	if c.hasMoved() {
-		code = ahp.CloseResync // its host-agent no longer keeps the connection
+		code = ahp.CloseResync // the host-agent no longer keeps the client's connection
 	}
 	c.end(code, closeReason(code, detail))
 }
@@ -664,7 +664,7 @@ func (c *client) readFailed(err error) closing {
 	return end
 }
 
-// end disconnects from the host at once, and closes the client's connection behind the
+// end disconnects from the host at once, and closes the client's connection after the
 // queued frames.
 func (c *client) end(code ahp.CloseCode, reason string) {
 	c.disconnect(c.out.close(code, reason))
@@ -687,7 +687,7 @@ func (c *client) disconnect(end closing) {
 		return
 	}
 	if c.sock.Move != "" && end.code == ahp.CloseShuttingDown && !c.parted.Load() {
-		end.code = ahp.CloseResync // the client may have missed messages, or the host may have
+		end.code = ahp.CloseResync // the client or the host may have missed messages
 	}
 	conn.Close(end.code, end.reason)
 }

@@ -60,9 +60,9 @@ type Config struct {
 	// server. The connection ends with ctx. If nil, /nats does not exist.
 	NATS func(ctx context.Context, tenant, host string) (net.Conn, error)
 
-	// Listens reports whether the account of a tenant may have subscriptions to a
-	// subject. It must not block. If so, the relay publishes notifications for single
-	// viewers there. Default: no subscriptions.
+	// Listens reports whether a tenant's NATS account may have subscriptions to a subject.
+	// The relay publishes notifications for single viewers only on such subjects. Listens
+	// must not block. Default: no subscriptions.
 	Listens func(tenant, subject string) bool
 
 	// Ready returns an error while the relay should get no new clients; /readyz reports
@@ -152,8 +152,8 @@ var DefaultOrigins = []string{
 }
 
 // defaultStall is how long a client may accept no byte. It exceeds 38 s because stock
-// clients wait 25 s for data, and TCP may repeat the next byte up to 13 s after an outage
-// of 14 s has ended.
+// clients wait 25 s for data, and TCP may take up to 13 s to retransmit the next byte
+// after an outage of 14 s has ended.
 const defaultStall = 40 * time.Second
 
 // Bounds for configured limits.
@@ -206,16 +206,16 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// leastHeld is the minimum in bytes for each host's message bodies, and for its chunks,
-// even if MaxQueued is small.
+// leastHeld is the lowest limit in bytes for the bodies that the relay stores for a host,
+// and for its chunks.
 const leastHeld = 4 << 20
 
 // ofMemory returns MaxQueued/n, but at least leastHeld and at most most.
 func (cfg *Config) ofMemory(n, most int) int { return min(max(cfg.MaxQueued/n, leastHeld), most) }
 
-// A host may send firstCredit bytes ahead of a new client. A thousand clients that never
-// read cannot exhaust memory, because this is a small part of MaxQueued. Credit grows to
-// mostCredit while a client reads.
+// A host may send firstCredit bytes ahead of a new client. firstCredit is a small part of
+// MaxQueued, so a thousand clients that never read cannot exhaust memory. While a client
+// reads, its credit grows to mostCredit.
 const (
 	creditShare = 1024 // divides MaxQueued
 	leastCredit = 64 << 10

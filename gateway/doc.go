@@ -23,11 +23,11 @@
 //
 // # Ends
 //
-// A connection ends behind the data queued for the client, with the first reason
-// given. Writing the queue and the closing handshake each have a time limit. Messages
+// The close frame follows the data queued for the client. It has the first reason given.
+// Writing the queue and the closing handshake each have a time limit. Messages
 // the client sends before its own close frame still go to the host, unless its token
-// has ended. So do messages sent before the client disconnected, if the connection to
-// the host is just being opened. A client without signs of life, or with too many
+// has ended. If a client disconnects while its connection to the host is being opened,
+// the messages that it has sent still go to the host. A client without signs of life, or with too many
 // bytes on its account, loses the queued data. Close codes are those of
 // [ahp.CloseCode]; the WebSocket library sends 1002 for violations of the WebSocket
 // protocol.
@@ -35,7 +35,8 @@
 // # Packages
 //
 // Everything except client connections has a package of its own below this one. A
-// Server creates these packages (newAPIs) and gives each the few functions it needs.
+// Server creates the objects of these packages (newAPIs), and gives each the few functions
+// it needs.
 //
 //	wire          WebSocket connections: frames, compression, paced writes
 //	admission     limits on clients, and their current use

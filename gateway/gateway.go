@@ -57,12 +57,12 @@ type Server struct {
 
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
-	quiet  func() // ends the registry's callbacks
+	quiet  func() // ends the callbacks of the registry
 	forget func() // ends the callbacks of revoked
 
 	draining atomic.Bool
-	cutSeen  atomic.Bool   // a cut was seen; it may be short
-	cutOff   atomic.Bool   // a cut from the majority of the cluster has an effect
+	cutSeen  atomic.Bool   // the relay is cut off from the cluster's majority, perhaps briefly
+	cutOff   atomic.Bool   // the cut has lasted minorityAfter, and restricts clients
 	revoking chan struct{} // wakes watchRevocations; capacity 1
 
 	mu      sync.Mutex // guards closed, and running.Add against running.Wait

@@ -67,7 +67,7 @@ type hostLink struct {
 	link   *link.RelayLink
 }
 
-// linkUse is what clients need to use a link.
+// linkUse holds the properties of a link that its users need.
 type linkUse struct {
 	relay     *routing.RelayEnd // nil until the host-agent has answered
 	audiences *audience.Pool    // for clients that share a connection to the host
@@ -195,14 +195,14 @@ func (h *hosts) retry(c *client) {
 	})
 }
 
-// find returns a host's state and link. It makes the link if the host is online and
-// has users.
 // online reports whether a host's agent is connected.
 func (h *hosts) online(key hostKey) bool {
 	host, _ := h.lookup(key.tenant, key.name)
 	return host.State == registry.Online
 }
 
+// find returns a host's state and link. It makes the link if the host is online and
+// has users.
 func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 	host, _ := h.lookup(key.tenant, key.name)
 	h.mu.Lock()

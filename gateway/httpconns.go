@@ -16,9 +16,9 @@ import (
 // A group is an IP address or prefix ([admission.AddressGroup]).
 var httpBounds = unauthenticated.Bounds{Group: 512, Total: 4096, Authenticated: 512}
 
-// longHeaderBounds apply with a canvas domain. Because request headers may then be longer
-// by canvas.MaxCookies, fewer connections are allowed. Together they use at most about
-// three times the memory.
+// longHeaderBounds replace httpBounds if there is a canvas domain. They allow fewer
+// connections, because request headers may then be longer by canvas.MaxCookies. The
+// headers of all connections use at most about three times the memory as with httpBounds.
 var longHeaderBounds = unauthenticated.Bounds{Group: httpBounds.Group / 4, Total: httpBounds.Total / 4, Authenticated: httpBounds.Authenticated}
 
 // evictedReason is the reason in the audit log when a connection is closed for a newer
@@ -79,7 +79,7 @@ func (h *httpConns) enter(conn net.Conn) {
 		return
 	}
 	h.conns.Store(conn, h.table.Enter(group, func() {
-		_ = wire.KernelConn(conn).Close() // TLS would send an alert, and wait for room
+		_ = wire.KernelConn(conn).Close() // closing TLS would send an alert, which may block
 		h.evicted(address)
 	}))
 }

@@ -10,8 +10,8 @@ import (
 
 // A single goroutine pings each client every Config.Ping. Any byte from the client proves
 // that the connection is alive. After three unanswered pings in a row, the connection is
-// closed. This is patient on purpose: after an outage of 14 s, TCP may wait another 14 s
-// before it sends again, and stock clients tolerate that too.
+// closed. The limit is high because after an outage of 14 s, TCP may wait another 14 s
+// before it sends again. Stock clients tolerate such an outage too.
 //
 // A slow client is not closed. Pings wait behind all queued data: in the outbox, which
 // has its own time limit (Config.Stall), and then in buffers of kernels and proxies,
@@ -150,7 +150,7 @@ func (c *client) giveUp(cause, reason string) {
 // leave closes a client because the relay stops. The host first gets all messages that the
 // client has sent by now, and the client gets all messages that the host sends until then;
 // the close frame follows. The reader continues until the client has closed too. A client
-// that has just moved here must connect to its host before it can move on.
+// that has just moved to this relay must connect to its host before it can move on.
 func (c *client) leave() {
 	c.mu.Lock()
 	open := c.phase == phaseOpen

@@ -21,8 +21,8 @@ type load struct {
 
 	stuck   atomic.Bool  // the reader is blocked, because the host accepts nothing
 	slowed  atomic.Bool  // the client's messages wait for its rate limits
-	whole   atomic.Int64 // bytes beyond wire.KeepBuffer in a complete message until it waits for the host
-	sending atomic.Int64 // bytes of the message that waits until earlier messages have left
+	whole   atomic.Int64 // bytes beyond wire.KeepBuffer of a complete message that is not being sent yet
+	sending atomic.Int64 // these bytes while the message is being sent, which blocks until the host accepts it
 	moved   atomic.Int64 // last progress of the client's messages, by budget.clock
 	kernel  atomic.Int64 // bytes in the connection's kernel buffers
 	unread  atomic.Int64 // part of kernel: received bytes not yet read

@@ -19,8 +19,8 @@ import (
 // different host-agents.
 type Minority string
 
-// Except with MinorityServe, the relay reports that it is not ready, and asks its
-// host-agents to connect to other relays.
+// Values of Minority. Except with MinorityServe, a relay that is cut off reports that it
+// is not ready, and asks its host-agents to connect to other relays.
 const (
 	MinorityServe Minority = "serve" // serve as before
 	MinorityRead  Minority = "read"  // serve, but close a client that requests a change
@@ -37,7 +37,7 @@ func (m Minority) check() error {
 
 // Timing of a cut.
 const (
-	adviseAfter   = 2 * time.Second  // then host-agents are asked to move, which interrupts them briefly
+	adviseAfter   = 2 * time.Second  // after a cut of this length, host-agents are asked to move, which interrupts them briefly
 	adviseEvery   = 5 * time.Second  // interval between such requests
 	minorityAfter = 15 * time.Second // a shorter cut has no effect
 	minorityEvery = time.Second      // interval between checks
@@ -125,9 +125,9 @@ func (w *cutWatch) turn(on bool) {
 	w.changed(on)
 }
 
-// missingMajority says that too few servers are connected for a majority, and how to
-// repair that; "" if there is a majority. A server that returns with an empty directory
-// at its old address gets its copies from the remaining servers.
+// missingMajority returns a text if too few servers are connected for a majority, with the
+// remedy, or else "". A server that returns with an empty directory at its old address
+// gets its copies from the remaining servers.
 func missingMajority(connected, all int) string {
 	if connected > all/2 {
 		return ""

@@ -36,14 +36,14 @@ type outbox struct {
 	written func(credit int)      // called with the credit of written frames
 	ended   func(end closing)     // called last: after a close the queue is empty, or writing has failed
 	spawn   func(func()) bool     // starts a goroutine that the server waits for
-	packing wire.Packing          // compression; owned by run, except on
+	packing wire.Packing          // compression; used only by run, except packing.On, which is read-only
 	delayed func(seconds float64) // observes the delay of a sample of writes; nil: not measured
 
 	mu      lockorder.Mutex[lockorder.Outbox] // guards the fields below; only spawn and budget are called under it
 	queue   []routing.Frame                   // frames to write, from head on
 	head    int
 	bytes   int      // bytes in queue
-	leaving int      // bytes counted for the current write
+	leaving int      // bytes of memory that the current write uses
 	pushed  uint64   // bytes of all frames ever queued
 	passed  uint64   // bytes accepted by the kernel so far
 	midway  bool     // a fragmented message is incomplete
@@ -348,7 +348,7 @@ func (o *outbox) join(l *writeBatch) []byte {
 	return joined
 }
 
-// leave records how many bytes the current write counts.
+// leave records how many bytes of memory the current write uses.
 func (o *outbox) leave(bytes int) {
 	o.mu.Lock()
 	o.leaving = bytes

@@ -188,8 +188,8 @@ func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
 		return 0, ""
 	case errors.Is(err, registry.ErrUnknownHost):
 		return ahp.CloseUnknownHost, closeReason(ahp.CloseUnknownHost, "no host-agent has ever enrolled under that name")
-	default: // another relay may know the host
-		s.cfg.Log.Warn("host not found", "reason", "not proven unknown", "effect", "its client is asked to return", "tenant", host.tenant, "host", host.name, "error", err)
+	default: // this relay cannot know yet whether the host exists
+		s.cfg.Log.Warn("host not found", "reason", "this relay cannot tell yet whether the host exists", "effect", "the client is asked to try again", "tenant", host.tenant, "host", host.name, "error", err)
 		return ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, "this relay cannot tell yet whether that host exists")
 	}
 }

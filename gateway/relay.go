@@ -77,7 +77,7 @@ type Relay struct {
 	certs     certificates // nil: no TLS
 	named     certificates // certificates from files; nil: none
 	local     []byte       // see Addresses.Certificate
-	endCerts  func()       // ends the work of certs
+	endCerts  func()       // stops the renewal of certs
 	public    *listener
 	admin     *listener // nil: none
 	metrics   *listener // nil: none
@@ -442,7 +442,7 @@ func (r *Relay) PeopleKnown() <-chan struct{} { return r.people.Ready() }
 // ErrNoPublicURL if there is no base URL for links.
 func (r *Relay) SetupLink(subject string) (string, error) {
 	directory := r.server.Load().cfg.People
-	node, err := r.dir.node(func() string { return "" }) // exists
+	node, err := r.dir.node(func() string { return "" }) // makes the name if NATS is external
 	if err != nil {
 		return "", err
 	}

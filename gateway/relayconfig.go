@@ -40,9 +40,9 @@ type RelayConfig struct {
 	// another relay. Default: ClusterListen.
 	ClusterAdvertise string
 
-	// Region is the name of this relay's cluster if several clusters are joined. The
-	// clusters have embedded NATS servers, configured below (see [embedded.Gateways]), or
-	// this one is behind NATSURL.
+	// Region is the name of this relay's cluster if several clusters are joined. With
+	// embedded NATS servers, the next three fields join the clusters (see
+	// [embedded.Gateways]). With NATSURL, the external servers join them.
 	Region           string
 	GatewayListen    string
 	GatewayAdvertise string

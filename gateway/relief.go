@@ -15,13 +15,13 @@ type relief struct {
 	hosts  *hosts
 }
 
-// Clients that read must not suffer because others do not. When memory is short, relief
-// closes the clients that have not read for longest. It takes unreadTime to recognize such
-// a client. A client that reads may still have to wait for clients that read slowly.
+// Clients that read must not suffer from clients that do not read. When memory is short,
+// relief closes the clients that have not read for longest. A client counts as not reading
+// after unreadTime. A client that reads may still have to wait for clients that read slowly.
 
-// relieve frees memory whenever it is short, until the server ends. During that time it
-// blocks data from hosts. Then clients that read empty their queues, and the others are
-// recognized and closed.
+// relieve frees memory whenever it is short, until the server ends. While it frees memory,
+// it blocks data from hosts. So the queues of clients that read become empty, and the other
+// clients can be recognized and closed.
 func (r *relief) relieve() {
 	for {
 		select {
@@ -41,13 +41,13 @@ const (
 	reliefShare = 4
 
 	// unreadTime is the time without progress after which a client counts as not reading.
-	// It is longer than the pause after a lost packet. patience is how long data from
-	// hosts is blocked before other clients are closed too.
+	// It is longer than the pause after a lost packet. After data from hosts was blocked
+	// for the time patience, other clients are closed too.
 	unreadTime = 400 * time.Millisecond
 	patience   = 1500 * time.Millisecond
 
-	// spareShare divides the limit: this part is freed in addition to what is needed, if
-	// clients that do not read hold it, so that relief is needed less often.
+	// spareShare divides the limit. relief frees this part in addition to the needed bytes,
+	// so that it runs less often. It takes these bytes only from clients without progress.
 	spareShare = 8
 
 	// lookTime is the interval between checks, and shortTime the interval if nothing
@@ -56,8 +56,8 @@ const (
 	shortTime = 100 * time.Millisecond
 )
 
-// makeRoom closes clients until memory is no longer short. It closes clients that do not
-// read first, and others only if the limit is exceeded, or after patience.
+// makeRoom closes clients until memory is no longer short. It first closes clients without
+// progress, and others only if the limit is exceeded, or after the time patience.
 func (r *relief) makeRoom() {
 	release := sync.OnceFunc(r.budget.holdBack())
 	defer release()

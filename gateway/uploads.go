@@ -28,9 +28,9 @@ const (
 	leastPace = 1 << 10
 	turnTime  = time.Second
 
-	// stopTime is the time without progress after which a client counts as stopped. To it
-	// is added the time for which the relay last did not read: during that time the
-	// client's TCP doubles its retry interval, and may need equally long to continue.
+	// stopTime is the time without progress after which a client counts as stopped. If the
+	// relay did not read before, the client gets as much time in addition: meanwhile its
+	// TCP doubled its retry interval, and may need equally long to continue.
 	stopTime = 3 * time.Second
 
 	// uploadLook is the interval between progress checks.
@@ -65,7 +65,7 @@ type upload struct {
 	ready    chan struct{} // closed when the request is granted, or the client is closed
 	over     bool          // the client is closed
 	asked    time.Time     // when the latest wait began
-	waited   time.Duration // duration of the latest wait, up to stillTime
+	waited   time.Duration // duration of the latest wait or, if longer, half the previous value; at most stillTime
 	moved    time.Time     // when the message last made progress or waited
 	received uint64        // bytes received when moved was set
 }
@@ -126,9 +126,9 @@ func (t *uploads) waitsNoMoreLocked(u *upload) {
 	}
 }
 
-// state returns a message's granted bytes, the time of its last progress or wait, and
-// since when the client counts as stopped. Both times are zero if there is no message. A
-// message that waits for its first grant has 0 bytes.
+// state returns a message's granted bytes, the time of its last progress or wait, and the
+// time from which its pause counts toward stopTime. Both times are zero if there is no
+// message. A message that waits for its first grant has 0 bytes.
 func (t *uploads) state(u *upload, now time.Time) (held int, moved, stopped time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,8 +178,8 @@ func (t *uploads) goOnLocked(u *upload, now time.Time) {
 
 // giveOne grants the most advanced message's request when all messages wait although
 // hardly anything else is queued. Connections and kernel buffers can use so much memory
-// that the usual reservation never fits. It returns true if even this request does not
-// fit, and nothing was granted for stillTime.
+// that the usual reservation never fits. locked is true if this request does not fit
+// either, and no request was granted for stillTime.
 func (t *uploads) giveOne(now time.Time) (locked bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -230,7 +230,7 @@ func (t *uploads) check(now time.Time) (lacks int64, moves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	moves = now.Sub(t.went) < turnTime
-	late := max(0, now.Sub(t.look)-2*uploadLook) // time in which the relay itself stood still
+	late := max(0, now.Sub(t.look)-2*uploadLook) // time in which the relay itself did not run
 	t.look = now
 	for _, u := range t.line {
 		u.moved = earlier(u.moved.Add(late), now)

@@ -33,7 +33,7 @@ var libraries = map[string]string{
 	"@xterm/addon-fit":   "@xterm/addon-fit/lib/addon-fit.mjs",
 }
 
-// globals maps frames to libraries that are no modules: they define a global.
+// globals maps frames to libraries that define a global variable instead of a module.
 var globals = map[string]string{"diagram": "@mermaid-js/tiny/dist/mermaid.tiny.js"}
 
 // options returns the settings common to all bundles.
@@ -121,7 +121,7 @@ func add(o api.BuildOptions, files map[string][]byte, names map[string]string) e
 		if m.EntryPoint != "" {
 			names[m.EntryPoint] = path.Base(out)
 			for _, i := range m.Imports {
-				if i.Kind == "import-statement" { // a part that the entry shares with parts on demand
+				if i.Kind == "import-statement" { // code that the entry shares with modules that load later
 					names[m.EntryPoint+".parts"] += "  <link rel=\"modulepreload\" href=\"/" + path.Base(i.Path) + "\">\n"
 				}
 			}
@@ -166,7 +166,7 @@ func sandboxed(dir, name string, files map[string][]byte) error {
 	}
 	script, style := made[names["src/"+name+"-frame.ts"]], made[names["src/"+name+"-frame.ts.css"]]
 	if bytes.Contains(bytes.ToLower(script), []byte("</script")) || bytes.Contains(bytes.ToLower(style), []byte("</style")) {
-		return errors.New(name + ": its text would end its element")
+		return errors.New(name + ": the script or style contains its own end tag")
 	}
 	html, err := os.ReadFile(filepath.Join(dir, "src", name+".html"))
 	if err != nil {
@@ -197,8 +197,8 @@ func index(dir string, files map[string][]byte, names map[string]string) error {
 
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
 
-// serviceWorker builds sw.js, which caches the page and its parts, and of the catalogues
-// only the languages that are used.
+// serviceWorker builds sw.js. It caches the page and its parts. Of the translations, it
+// caches only the languages in use.
 func serviceWorker(dir string, files map[string][]byte) error {
 	catalogues, err := fs.Glob(os.DirFS(filepath.Join(dir, "src", "language")), "??.ts")
 	if err != nil {
@@ -228,7 +228,8 @@ func serviceWorker(dir string, files map[string][]byte) error {
 	o := options(dir)
 	o.EntryPoints = []string{"src/sw.ts"}
 	o.Format = api.FormatIIFE
-	// The relay's pages/keys.js finds the relay beside its own address. So does sw.js.
+	// pages/keys.js, which sw.js contains, finds the relay through its own address in
+	// import.meta.url. In a service worker, that is self.location.href.
 	o.Define = map[string]string{"SHELL": string(list), "LANGUAGES": string(tongueList), "import.meta.url": "self.location.href"}
 	return add(o, files, map[string]string{})
 }

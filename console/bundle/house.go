@@ -14,12 +14,11 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// untyped matches the type any, which switches the compiler's checks off, in a line that is no
-// comment.
+// untyped matches a line of code with the type any, which disables the compiler's checks.
 var untyped = regexp.MustCompile(`^\s*[^\s/*].*(?:[:<|&(]\s*|\bas\s+)any\b`)
 
-// CheckSources reports sources that import each other in a circle, and sources with the
-// type any. Modules that load later, by import(), and types are no part of a circle.
+// CheckSources returns an error for sources that import each other in a circle, and for
+// sources with the type any. A circle has neither dynamic imports nor imports of types.
 func CheckSources(dir string) error {
 	circles, err := circlesOf(dir, "src/main.tsx", "src/sw.ts")
 	if err != nil {
@@ -47,7 +46,8 @@ func CheckSources(dir string) error {
 	return errors.Join(append(faults, err)...)
 }
 
-// circlesOf returns a circle of imports for each import that closes one, below the entries.
+// circlesOf follows the imports from the entries. It returns a circle for each import that
+// closes one.
 func circlesOf(dir string, entries ...string) ([][]string, error) {
 	o := options(dir)
 	o.EntryPoints, o.Format, o.Splitting = entries, api.FormatESModule, true
@@ -67,7 +67,7 @@ func circlesOf(dir string, entries ...string) ([][]string, error) {
 	imports := map[string][]string{}
 	for name, input := range meta.Inputs {
 		if !strings.HasPrefix(name, "src/") {
-			continue // a library's own business
+			continue // a library
 		}
 		names = append(names, name)
 		for _, i := range input.Imports {

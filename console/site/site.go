@@ -1,4 +1,4 @@
-// Package site makes of the console a static site of an origin that is not the relay's.
+// Package site makes a static site from the console, for an origin other than the relay's.
 package site
 
 import (
@@ -17,17 +17,17 @@ import (
 	"ahprelay/console"
 )
 
-// charset is the line of each page behind which Of puts the policy.
+// charset is a line in each page. Of inserts the policy after it.
 const charset = `<meta charset="utf-8">`
 
 // policyField is the header field of a page's policy.
 const policyField = "Content-Security-Policy"
 
 // Of returns the console's files, by name, for any web server. Each page contains its own
-// policy, because the server may send none. The file _headers has the header fields in the
-// form of common static hosts: without them, other pages can frame this one.
+// policy, because the server may send none. The file _headers lists the header fields in the
+// format of common static hosts. Without these fields, other pages can frame the console.
 //
-// The page's own account is at the first relay. A person may add accounts at all of them.
+// The console's own account is at the first relay. A person may add accounts at all relays.
 func Of(relays ...string) (map[string][]byte, error) {
 	origins, err := originsOf(relays)
 	if err != nil {
@@ -74,7 +74,7 @@ func Of(relays ...string) (map[string][]byte, error) {
 	return site, nil
 }
 
-// originsOf returns the origins of relays, of which there has to be at least one.
+// originsOf returns the origins of one or more relays.
 func originsOf(relays []string) (origins []string, err error) {
 	for _, relay := range relays {
 		at, err := url.Parse(relay)
@@ -91,13 +91,14 @@ func originsOf(relays []string) (origins []string, err error) {
 	return origins, nil
 }
 
-// meta returns a line that tells the page's script something.
+// meta returns a line with a meta element, which the page's script reads.
 func meta(name, content string) string {
 	return "\n  " + `<meta name="` + name + `" content="` + html.EscapeString(content) + `">`
 }
 
-// policyMeta returns the element with a policy, without the directives that browsers
-// read in header fields only. Frames are sandboxed by their element as well.
+// policyMeta returns the meta element with a policy. It omits the directives that browsers
+// accept only in header fields: frame-ancestors, and sandbox, which the iframe elements
+// have as an attribute too.
 func policyMeta(policy string) string {
 	var kept []string
 	for directive := range strings.SplitSeq(policy, "; ") {
@@ -108,7 +109,8 @@ func policyMeta(policy string) string {
 	return `<meta http-equiv="Content-Security-Policy" content="` + html.EscapeString(strings.Join(kept, "; ")) + `">`
 }
 
-// ofFile are the fields that depend on a file, which each web server sets itself.
+// ofFile are the header fields that _headers does not set for all files: the policy, and
+// fields that a web server sets itself for each file.
 var ofFile = []string{policyField, "Cache-Control", "Content-Length", "Content-Type", "Etag", "Vary"}
 
 func headers(fields http.Header, policies map[string]string) []byte {

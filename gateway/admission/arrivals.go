@@ -14,12 +14,12 @@ import (
 // When all host-agents return at once, a relay that served all of them together would be
 // too slow for each: they would time out, and their work would be lost. An arrival has
 // several steps, from the request for a challenge to the login at the NATS server. If the
-// relay admitted each step separately, first steps would take the time of last ones. So a
-// host-agent gets a place before its first step, and keeps it until its login is complete.
-// There are few places, and some host-agents wait for one. The relay refuses the rest with
-// the time at which to return, which depends on the rate of completed arrivals. A
-// host-agent that returns then goes before those that come for the first time. Tenants
-// take turns.
+// relay admitted each step separately, the first steps of new arrivals would delay the last
+// steps of others. So a host-agent gets a place before its first step, and keeps it until
+// its login is complete. There are few places, and some host-agents wait for one. The relay
+// refuses the other host-agents, and gives each a time at which to return (a booking). The
+// time depends on the rate of completed arrivals. Host-agents that return on time go before
+// those that come for the first time. Tenants take turns.
 
 const (
 	// arrivalsEach is the number of places for each processor.
@@ -36,25 +36,25 @@ const (
 	// maxReturn is the longest time after which a refused arrival may return.
 	maxReturn = 2 * time.Minute
 
-	// returnSlack is how much before the given time a host-agent is on time: it gets whole
-	// seconds, and subtracts a random part of a second.
+	// returnSlack is how early a host-agent may return and still be on time. The relay
+	// gives the time in whole seconds, and a host-agent subtracts a random part of a second.
 	returnSlack = time.Second
 
-	// firstRate is the assumed number of completions per second for each processor, until
-	// the rate is measured, and again when the measurement is older than rateLife: the
-	// machine may have been busy with something else.
+	// firstRate is the assumed number of completions per second for each processor until
+	// the rate is measured. When the measurement is older than rateLife, the rate is at
+	// least firstRate again, because the machine may have been busy with something else.
 	firstRate = 100
 	rateLife  = 10 * time.Second
 
-	// rateWindow is the shortest time over which the rate is measured, and slowWindow the
-	// longest. leastRate is the lowest rate.
+	// The rate is measured over a time between rateWindow and slowWindow. leastRate is the
+	// lowest rate.
 	rateWindow = 250 * time.Millisecond
 	slowWindow = 2 * time.Second
 	leastRate  = 1
 
-	// slowly is by what the pace of bookings falls with each measurement at most. While a
-	// crowd comes, refusals take time, and the rate is low. With bookings at that rate,
-	// places would be free later.
+	// slowly is the smallest factor by which a measurement changes the pace of bookings.
+	// While a crowd arrives, refusals take time, and the rate is low. If the pace fell as
+	// fast as the rate, places would stay free later.
 	slowly = 0.9
 
 	// maxArrivals is the number of waiting arrivals for each tenant, and of bookings.
@@ -71,13 +71,13 @@ type Arrivals struct {
 	places  map[arriving]*place
 	waiting map[string]int         // by tenant
 	booked  map[arriving]time.Time // when refused host-agents are to return
-	last    map[string]time.Time   // the next time to book, by tenant; none: now
+	last    map[string]time.Time   // the next time to book, by tenant; without an entry, now
 	tidied  time.Time              // when missed bookings were last forgotten
 	rate    float64                // completions per second while all places are taken
 	pace    float64                // bookings per second
-	rated   time.Time              // when the rate was measured; zero: it is the first rate, or above
+	rated   time.Time              // when the rate was measured; zero: not measured within rateLife
 	since   time.Time              // start of the current measurement; zero: none
-	counted int                    // completions since then
+	counted int                    // completions in the current measurement
 }
 
 // arriving identifies a host-agent by its tenant and host.
@@ -145,9 +145,9 @@ func (a *Arrivals) Crowded() bool {
 	return len(a.places) >= a.atOnce
 }
 
-// Full returns 0, or the time after which a host-agent may return because Enter would
-// refuse it. The tenant and host may be mere claims: for a tenant without waiting
-// arrivals, Full changes nothing.
+// Full returns the time after which a host-agent may return if Enter would refuse it, and
+// otherwise 0. The caller need not have verified the tenant and host, because Full changes
+// nothing for a tenant without waiting arrivals.
 func (a *Arrivals) Full(tenant, host string) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,9 +178,9 @@ func (a *Arrivals) queue(who arriving) (done func(completed bool), after time.Du
 }
 
 // refuseLocked returns 0 if a host-agent may wait for a place, and otherwise the time
-// after which it may return. It may wait if a place is free, or if it would get one within
-// arrivalPatience. One that comes for the first time, or too early, may not do so before
-// those with bookings.
+// after which it may return. It may wait if a place is free, or if it would get a place
+// within arrivalPatience. A host-agent that returns too early may not wait. Neither may one
+// without a booking, while its tenant's bookings reach beyond arrivalPatience.
 func (a *Arrivals) refuseLocked(who arriving) (after time.Duration) {
 	if a.places[who] != nil || len(a.places) < a.atOnce && len(a.waiting) == 0 {
 		return 0
@@ -209,9 +209,9 @@ func (a *Arrivals) waitLocked(tenant string) time.Duration {
 }
 
 // bookLocked returns the time after which a refused arrival may return. It spreads a
-// tenant's refused arrivals at the tenant's share of the pace. A host-agent that has
-// returned on time in vain returns soon. If the time exceeds maxReturn, or there are too
-// many bookings, bookLocked returns a random time without a booking.
+// tenant's refused arrivals at the tenant's share of the pace. A host-agent that returned
+// on time and is refused again gets an early time. If the time exceeds maxReturn, or there
+// are too many bookings, bookLocked returns a random time without a booking.
 func (a *Arrivals) bookLocked(who arriving) time.Duration {
 	now := time.Now()
 	if now.Sub(a.tidied) > rateLife {
@@ -232,13 +232,13 @@ func (a *Arrivals) bookLocked(who arriving) time.Duration {
 		return maxReturn/2 + rand.N(maxReturn/2)
 	}
 	a.booked[who] = next
-	a.last[who.tenant] = next // counts as a tenant below
+	a.last[who.tenant] = next // so that len(a.last) below counts this tenant
 	a.last[who.tenant] = next.Add(time.Duration(float64(len(a.last)) / a.pace * float64(time.Second)))
 	return next.Sub(now)
 }
 
-// left records that an arrival has completed or failed. Failures are no completions: a
-// relay that is too slow for its host-agents would count each lost login as done.
+// left records that an arrival has completed or failed. Only completions count for the
+// rate. Otherwise each login that is lost because the relay is too slow would raise it.
 func (a *Arrivals) left(who arriving, completed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,7 +258,7 @@ func (a *Arrivals) left(who arriving, completed bool) {
 		a.rated = time.Now()
 		a.since, a.counted = a.rated, 0
 	}
-	if !full && len(a.places) < a.atOnce/2 { // arrivals are lacking, so this shows no rate
+	if !full && len(a.places) < a.atOnce/2 { // too few host-agents arrive to measure the rate
 		a.since = time.Time{}
 	}
 }

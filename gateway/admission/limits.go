@@ -161,7 +161,7 @@ func (l *Limiter) Connect(who auth.Client, host, address string) (*Admission, *O
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ofToken := l.ofToken(who)
-	most := ofToken.Connections // connections that the token can have had
+	most := ofToken.Connections // that the token may have had before an outage
 	if most <= 0 {
 		most = l.limits.Subject.Connections
 	}
@@ -247,8 +247,7 @@ func (p *limitScope) lackOf(now time.Time) time.Duration {
 }
 
 // joinLocked counts the connection in a scope with limits. back is the number of
-// connections that may arrive at once: after an outage, all that were connected may
-// reconnect.
+// connections that may arrive at once, because after an outage all clients reconnect.
 func (a *Admission) joinLocked(kind, name string, limit Limit, back int) {
 	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 && limit.Opens <= 0 {
 		return

@@ -78,8 +78,8 @@ const (
 	Every = 10 * time.Second // equal events in this time become one line
 
 	// The number of equal events that are written at once. It is higher for connections,
-	// because each one matters and a person opens several windows together. Repeated
-	// refusals tell nothing new.
+	// because each connection matters, and a person opens several windows together.
+	// Repeated refusals contain no news.
 	comingsAtOnce = 20
 	RefusedAtOnce = 1
 )

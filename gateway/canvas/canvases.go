@@ -148,7 +148,7 @@ type canvasSession struct {
 	name   string // first label of the canvas's host name
 	pool   string // key of the connection pool for its requests
 	remote string // client's address in the first request
-	check  bool   // not a session yet: consult the host-agent
+	check  bool   // not a session: a request of consult to the host-agent
 }
 
 func newSession(g auth.CanvasGrant, name, remote string) *canvasSession {

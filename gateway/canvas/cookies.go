@@ -15,8 +15,8 @@ import (
 // application refuses requests as too long (HTTP 431). A Cookie header does not show
 // which origin set a cookie, and the canvas's own scripts set cookies too. So the relay
 // forwards all cookies if they are not longer than spareCookies. Otherwise it forwards
-// the cookies set by responses from this origin, and then the first others that fit,
-// because browsers send the oldest first.
+// the cookies set by responses from this origin, and the first other cookies that fit.
+// These are the oldest, because browsers send the oldest first.
 //
 // Each relay remembers the cookie names in responses. After a start it knows none, and
 // forwards the first cookies that fit until the application sets its own again.

@@ -8,11 +8,10 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// Shares returns a text for an error if it is unsafe to use the canvas domain beside a
-// relay's own name, or "". A canvas's scripts can set cookies for all parent domains up
-// to the registrable domain, and browsers treat all pages below that domain as the same
-// site. So no other site may share the canvas domain's registrable domain, and certainly
-// not the relay.
+// Shares returns an error text if the relay's own name is in the registrable domain of the
+// canvas domain, and otherwise "". A canvas's scripts can set cookies for all parent domains
+// up to the registrable domain, and browsers treat all pages below that domain as the same
+// site. So it is unsafe for the relay, or any other site, to share this domain.
 func (o Origin) Shares(relay string) string {
 	relay = strings.ToLower(strings.TrimSuffix(relay, "."))
 	local := o.Domain == "localhost" || strings.HasSuffix(o.Domain, ".localhost")

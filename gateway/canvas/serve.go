@@ -82,8 +82,7 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	defer done()
 	place, err := c.turns.Take(ctx, session.Tenant, session.Host, session.ID)
 	if err != nil {
-		// The browser has disconnected, or has far more waiting requests than a page
-		// would.
+		// The browser has disconnected, or has more waiting requests than any page needs.
 		refuseForNow(r, func() { refuseCanvas(w, http.StatusServiceUnavailable, err.Error()) })
 		return
 	}
@@ -287,7 +286,7 @@ var droppedHeaders = []string{
 	"X-Frame-Options",                                                                                     // the relay decides about framing
 	"Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-Ct", "Alt-Svc", // would apply to the relay's names and ports
 	"Clear-Site-Data",                                                 // would end the session
-	"Nel", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", // reports go elsewhere; canvases are separate
+	"Nel", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", // would send reports to other servers; framable sets the last
 
 	// Proxies in front of relays obey these, and would send their own files or cached
 	// content.
@@ -300,7 +299,7 @@ func (c *Canvases) framable(h http.Header, page string) {
 	for _, name := range droppedHeaders {
 		h.Del(name)
 	}
-	maps.DeleteFunc(h, func(name string, _ []string) bool { // as above, for nginx; disabling its buffering is harmless
+	maps.DeleteFunc(h, func(name string, _ []string) bool { // nginx obeys these; X-Accel-Buffering only disables its buffering
 		return strings.HasPrefix(name, "X-Accel-") && name != "X-Accel-Buffering"
 	})
 	h.Set("Origin-Agent-Cluster", "?1")

@@ -49,9 +49,9 @@ func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	if e.Kind == notice.Test {
 		m.Says, m.Text, m.URL = notice.Line("", "AHP relay", e.Kind), e.Text, public
 	}
-	// Without details, a message does not show the call in question, so it offers no permission
-	// for it, but still a refusal.
-	form, options := e.FromAfar() // old host-agents report options that must not be offered
+	// A message without details does not show the tool call, so it offers to refuse the call,
+	// but not to permit it.
+	form, options := e.FromAfar() // without options that old host-agents report but relays must not offer
 	if form == notice.Text {
 		options = append(slices.Clone(options), notice.Option{Label: "Reply"})
 	}

@@ -79,10 +79,9 @@ type Config struct {
 	Transport http.RoundTripper // replaces the network in tests
 }
 
-// A Delivery is an attempt to deliver a notification. R  // of event, target and kind of
-// notification
+// A Delivery is an attempt to deliver a notification.
 type Delivery struct {
-	ID      string      `json:"id"` // of event, target and kind of notification
+	ID      string      `json:"id"` // ID of the job
 	Target  string      `json:"way"`
 	Kind    notice.Kind `json:"kind"`
 	Host    string      `json:"host"`
@@ -208,7 +207,7 @@ func (n *Notifier) signal() {
 }
 
 // Keep returns when the jobs for all items on the Board are stored. It fails until the
-// shared records have been read, because the relay does not know the targets before.
+// relay has read the shared records, which contain the targets.
 func (n *Notifier) Keep() error {
 	if !n.absorb() {
 		return fmt.Errorf("notification targets not read yet: %w", store.ErrAway)
@@ -243,15 +242,15 @@ func (n *Notifier) absorb() bool {
 // afterwards is the ID suffix of a job that follows another job.
 const afterwards = ".w"
 
-// planEndLocked handles a withdrawn item. A job that has not been sent is dropped. If the
-// target shows the notification, a job is created that reports the end.
+// planEndLocked handles a withdrawn item. It drops a job whose notification has not been
+// sent. If the target shows the notification, it creates a job that reports the end.
 func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now time.Time) {
 	if n.queue.state(id) == waiting && !n.busy[id] {
 		n.queue.done(id, nil)
 	}
 	state := n.queue.state(id)
 	if s := n.services[t.Kind]; s != nil && s.updates() && t.reads(&item.Event) && (state == delivered || state == claimed || n.busy[id]) {
-		// This job waits for the first one, and is dropped if that has sent nothing.
+		// The new job waits for the first job, and is dropped if the first job has sent nothing.
 		n.queue.put(newJob(id+afterwards, item, p, t, now, now.Add(momentsFor)), now)
 	}
 }
@@ -325,7 +324,7 @@ const (
 
 // begin starts the due jobs, and returns the pause before the next call.
 func (n *Notifier) begin(ctx context.Context) time.Duration {
-	n.mu.Lock() // locked before calling due, so that due omits jobs that have just ended
+	n.mu.Lock() // before due, so that due omits jobs that have just ended
 	defer n.mu.Unlock()
 	now, next := time.Now(), longestPause
 	jobs, later := n.queue.due(now)
@@ -435,7 +434,7 @@ func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 		n.end(job, outcome{result: Expired, why: "not delivered in time"})
 		return
 	case job.Withdrawn || !e.Kind.Needs() || open:
-	case known: // the event has ended, and no relay had seen that
+	case known: // the event has ended, although no relay has dropped the job
 		n.queue.done(job.ID, nil)
 		return
 	case now.Sub(n.started) < reportsGrace:
@@ -481,7 +480,7 @@ func (n *Notifier) end(job *Job, o outcome) {
 		wait = max(wait/2+mathrand.N(wait/2+1), min(o.after, mostObeyed))
 		b.until = now.Add(wait)
 		n.backoff[job.Target] = b
-	} else if !b.until.After(now) { // otherwise a concurrent attempt has just failed
+	} else if !b.until.After(now) { // keeps a pause that a concurrent attempt has just begun
 		delete(n.backoff, job.Target)
 	}
 	n.mu.Unlock()

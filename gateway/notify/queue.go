@@ -15,7 +15,7 @@ import (
 
 // A Job is a notification about an event for a target.
 type Job struct {
-	ID        string       `json:"id"` // of event, target and kind of notification
+	ID        string       `json:"id"` // from the IDs of event and target; with the suffix afterwards, if the job reports the end
 	Tenant    string       `json:"tenant"`
 	Host      string       `json:"host"`
 	Subject   string       `json:"subject"`
@@ -43,8 +43,8 @@ const (
 	keepTold = 24 * time.Hour
 
 	// A relay begins a job within claimGood after claiming it, and needs at most
-	// sendTimeout. Another relay treats the claim as void claimLasts after receiving it,
-	// which is later.
+	// sendTimeout. Another relay treats the claim as void when claimLasts has passed since
+	// it received the claim. By then the first relay has finished.
 	claimGood  = 5 * time.Second
 	claimLasts = claimGood + sendTimeout + 5*time.Second
 )
@@ -92,7 +92,7 @@ type entry struct {
 	kept
 	rev       uint64
 	raw       string    // the record's bytes
-	lastHeard time.Time // when By's record arrived, or before this relay wrote it
+	lastHeard time.Time // when the record arrived; for this relay's own record, when its write began
 	want      *kept     // record to write; nil for none
 	sent      []byte    // record that is being written
 	since     time.Time // when that write began
@@ -139,9 +139,9 @@ func (q *queue) apply(r store.Record) {
 	switch raw := string(r.Data); {
 	case e.sent != nil && string(e.sent) == raw:
 		heard = e.since
-	case e.rev != 0 && e.raw == raw: // a repetition, perhaps from a different stream
+	case e.rev != 0 && e.raw == raw: // the known record again, perhaps from a different stream
 		heard = e.lastHeard
-	default: // a different relay's write came first and counts
+	default: // another relay's write came first, so this relay drops its own
 		e.want = nil
 	}
 	e.kept, e.rev, e.raw, e.lastHeard = k, r.Rev, string(r.Data), heard

@@ -231,9 +231,9 @@ func (n *Notifier) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
 	})
 }
 
-// TimesFor returns the quiet hours and mutes that apply to targets of a token: those set with a
-// valid token that has at least the same authority. So a link to a session cannot silence its
-// owner's devices.
+// TimesFor returns the quiet hours and mutes that apply to a token's targets. They count only if
+// they were set with a valid token that has at least the same authority. So a person with a link
+// to a session cannot silence the devices of the session's owner.
 func (n *Notifier) TimesFor(p *Person, who auth.Client) (*Quiet, []Mute) {
 	if p.TimesBy == nil {
 		return nil, nil

@@ -47,7 +47,7 @@ type Target struct {
 	Details bool          `json:"details"`           // includes titles and questions
 	Paused  bool          `json:"paused,omitempty"`
 	Created time.Time     `json:"created"`
-	Who     auth.Client   `json:"who"` // the token that set it, as of then; it bounds the events
+	Who     auth.Client   `json:"who"` // the token that set the target, as it was then; see Notifier.standing
 
 	ofTenant bool // the target is a TenantTarget
 }

@@ -11,7 +11,7 @@
 // # Bounds
 //
 // An item that exceeds a limit is refused. Only finished items of the same person are removed to
-// make room. An expired item stays for keepFor, so that every device learns the result. Items for
+// make room. An expired item is kept for keepFor, so that every device learns the result. Items for
 // hosts that the registry has forgotten are removed within a minute.
 //
 // # Authority

@@ -79,7 +79,7 @@ type Config struct {
 	Wake func(who auth.Client, host string)
 }
 
-// A Stored is an item with what the relay adds.
+// A Stored is an item with the fields that the relay adds.
 type Stored struct {
 	Item   waiting.Item    `json:"item"`
 	Host   string          `json:"host"`
@@ -323,8 +323,8 @@ func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (rel
 	}
 }
 
-// reserveNow counts an item if it fits. If not, it returns the person's oldest finished
-// item, or "".
+// reserveNow counts an item if it fits. If not, it returns the ID of the person's oldest
+// finished item, or "".
 func (k *Keeper) reserveNow(c *coming) (oldest string, fits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -381,8 +381,8 @@ func (k *Keeper) do(_ context.Context, tenant, host string, data []byte, serves 
 	return waiting.Answer{Batch: &waiting.Signed{Body: body, Key: key, Signature: signature}}, nil
 }
 
-// report stores an item's result. A later result replaces an uncertain one only if it is
-// certain itself.
+// report stores an item's result. A later result is stored only if it is certain and the
+// stored result is uncertain.
 func (k *Keeper) report(key desk.Key, result *waiting.Result) error {
 	return k.change(key, func(old *Stored) (*Stored, error) {
 		if old == nil || old.Result != nil && (old.Result.State != waiting.Unknown || result.State == waiting.Unknown) {
@@ -400,7 +400,7 @@ func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 	b := waiting.Batch{Tenant: tenant, Host: host, Instance: r.Instance, Nonce: r.Nonce, Now: now, Items: []waiting.Offer{}}
 	size := 0
 	for _, s := range k.where(func(key desk.Key, e *entry) bool {
-		return key.Tenant == tenant && key.Host == host && e.Result == nil && // the host-agent also reports what has expired
+		return key.Tenant == tenant && key.Host == host && e.Result == nil && // expired items too, because the host-agent reports them
 			!slices.Contains(r.Without, e.Who.Subject)
 	}) {
 		data, _ := json.Marshal(&s.Item) // all fields can be encoded

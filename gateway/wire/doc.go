@@ -1,5 +1,5 @@
 // Package wire implements the relay's side of WebSockets: handshake, frames, compression,
-// TLS and paced writes. The only knowledge of AHP that it has is the close codes.
+// TLS and paced writes. All it knows about AHP is the close codes.
 //
 //	Accept → Socket → Conn → tls.Conn → pacedConn → TCP
 //

@@ -124,7 +124,7 @@ func tcpConn(conn net.Conn) *net.TCPConn {
 	return tcp
 }
 
-// longWrite is how long a write must take to count as blocked. Then the peer is slow or
+// longWrite is how long a write must take to count as blocked, because the peer is slow or
 // unreachable.
 const longWrite = 50 * time.Millisecond
 

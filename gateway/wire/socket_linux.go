@@ -15,10 +15,9 @@ const (
 	// because the kernel still holds a segment, which may be 64 KiB.
 	notSentLowWater = 32 << 10
 
-	// receiveBuffer limits the bytes that the kernel holds for the relay to read. The
-	// kernel counts twice as much for its own use. By default, the kernel accepts 6 MB
-	// from each client. With this limit, a connection with a delay of 50 ms carries 10
-	// MB/s.
+	// receiveBuffer limits the bytes that the kernel holds for the relay to read. By
+	// default, the kernel accepts 6 MB from each client. The kernel doubles the value for
+	// its own use. With this limit, a connection with a delay of 50 ms carries 10 MB/s.
 	receiveBuffer = 512 << 10
 
 	// longestRetry limits the retransmission interval, in milliseconds. By default the

@@ -41,7 +41,7 @@ type Proof struct {
 type Credentials struct {
 	JWT     string    `json:"jwt"`     // for the NATS user with that nkey
 	Expires time.Time `json:"expires"` // by the relay's clock
-	NATS    bool      `json:"nats"`    // the NATS server is behind this relay's /nats
+	NATS    bool      `json:"nats"`    // the host-agent connects to NATS through this relay's /nats
 
 	// Renew asks the host-agent to renew its credential now. It is set when the relays'
 	// keys have changed since the credential was issued.
@@ -83,7 +83,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		a.busy(w, after)
 		return
 	}
-	completed, goesOn := true, false // a refusal for a wrong request is completed work
+	completed, goesOn := true, false // if the host-agent is at fault, the arrival counts as completed
 	defer func() {
 		if !goesOn {
 			done(completed)

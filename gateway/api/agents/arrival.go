@@ -32,10 +32,10 @@ func (a *API) busy(w http.ResponseWriter, after time.Duration) {
 	authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": fmt.Sprintf("many host-agents arrive at this relay; return in %ds", seconds)})
 }
 
-// full returns 0, or the time after which a host-agent may return because too many of
-// its tenant request credentials. It does not verify the token: when four times as many
-// arrive as the relay can admit, verification would take most of the relay's time, and
-// only those who return later would benefit.
+// full returns the time after which a host-agent may return if too many host-agents of its
+// tenant request credentials, and otherwise 0. It does not verify the token. When four
+// times as many host-agents arrive as the relay can admit, verification would take most of
+// the relay's time, although most of them must return anyway.
 func (a *API) full(r *http.Request) (after time.Duration) {
 	if !a.arrivals.Crowded() {
 		return 0
@@ -63,8 +63,8 @@ func newLogin(server net.Conn, done func(completed bool)) *login {
 	return &login{Conn: server, tail: []byte{'\n'}, done: done}
 }
 
-// pong is the server's response to the PING that follows a host-agent's login. It is
-// preceded by the end of a line.
+// pong is the server's response to the PING that follows a host-agent's login. It begins a
+// line.
 var pong = []byte("\nPONG\r\n")
 
 // Read implements [net.Conn].

@@ -75,7 +75,7 @@ func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch err := a.takeOver(host); {
-	case errors.Is(err, errNotWritten): // the previous credential must end first
+	case errors.Is(err, errNotWritten): // no further renewal before the relays know of this credential
 		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 		return
 	case err != nil:
@@ -133,9 +133,9 @@ func (a *API) giveCredential(w http.ResponseWriter, r *http.Request, e auth.Enro
 // was used first. So the predecessor was copied.
 var errElsewhere = errors.New("this credential was copied: its copy was renewed and used first")
 
-// errNotWritten reports that the relays' store is unreachable. Other relays then may not
-// know that this credential replaces the previous one, and would disconnect the host when
-// they learn that the previous one has ended.
+// errNotWritten reports that the relays' store is unreachable. Then other relays may not
+// know that this credential replaces the previous one. They would disconnect the host when
+// they learn that the previous credential has ended.
 var errNotWritten = errors.New("the relays' store is unreachable; try again")
 
 // inUsePrefix begins the key of the record that a renewed credential is in use. The

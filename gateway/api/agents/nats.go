@@ -95,8 +95,8 @@ func (a *API) openNATS(ctx context.Context, host auth.Enrolment) (net.Conn, erro
 
 // spliceNATS upgrades an authenticated request, and forwards bytes between the WebSocket
 // and the NATS server. It returns false if the upgrade failed. It calls leave when the
-// connection ends. A nil server makes an idle connection, which is connected to the
-// server when the host-agent begins to use it.
+// connection ends. If server is nil, the WebSocket is an idle connection: spliceNATS
+// connects it to the NATS server when the host-agent begins to use it.
 func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrolment, server net.Conn, leave func()) bool {
 	header := w.Header()
 	compressed := broker.Compresses(r.Header.Get(broker.CompressHeader))
@@ -119,7 +119,7 @@ func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrol
 	}
 	come, gone := a.HostLine("host-connect", host, r, ""), a.HostLine("host-disconnect", host, r, "")
 	instance := r.Header.Get(broker.InstanceHeader)
-	a.endIfRevoked(agent) // it may have been revoked before it joined
+	a.endIfRevoked(agent) // the enrolment may have been revoked before join
 	if !a.Spawn(func() {
 		defer leave()
 		defer a.tunnels.leave(agent)

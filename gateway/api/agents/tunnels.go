@@ -26,7 +26,7 @@ type tunnel struct {
 	host  auth.Enrolment
 	since time.Time
 	heard atomic.Int64 // time of the last message, in ns after since
-	reads uint32       // value of Reads at that time; owned by checkSilence
+	reads uint32       // Reads at the last call of checkSilence, which alone uses it
 	idle  bool         // the host-agent does not use it yet; guarded by tunnels.mu
 }
 
@@ -90,7 +90,7 @@ func (a *tunnels) checkSilence(now time.Time) (silent []*tunnel) {
 }
 
 // attend makes the registry monitor the host-agent's connection until the caller calls
-// ended. It does nothing if the handshake names no valid instance.
+// ended. It does nothing if instance is not a valid name.
 func (a *API) attend(sock *tunnel, instance string) (ended func()) {
 	if ahp.CheckName("instance", instance) != nil { // old host-agents send none
 		return func() {}

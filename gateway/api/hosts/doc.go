@@ -4,7 +4,7 @@
 //	GET /api/hosts/{host}  → Info, or 404 for a host outside the token's authority
 //	POST /api/hosts/{host}/wake → Woken, when the host is back
 //
-// The last wakes a host whose machine sleeps: with the operator's command, or through
+// The last request wakes a host whose machine sleeps, with the operator's command or through
 // another host. It needs the level operate and a device's signature. There is at most one
 // attempt per host in half a minute.
 //

@@ -20,7 +20,7 @@ type Config struct {
 	List   func(tenant string) []registry.Host
 	Lookup func(tenant, host string) (registry.Host, bool)
 	Find   func(ctx context.Context, tenant, host string) error // fails if the host is surely unknown: see [registry.Registry.Find]
-	OwnURL string                                               // base URL of exactly this relay of its cluster; "": unknown
+	OwnURL string                                               // base URL that leads to this relay only, not to others of its cluster; "": unknown
 
 	Wake  map[string]string      // the operator's commands to wake hosts, by tenant/host
 	Order func(wake.Order) error // sends an order to a host-agent; nil: hosts wake no hosts
@@ -75,7 +75,7 @@ type KeptAwake struct {
 }
 
 // EndpointHeader is a header in the handshake's response. If the host-agent is connected
-// to a different relay, it has the host's URL there.
+// to a different relay, the header has the host's URL at that relay.
 const EndpointHeader = "AHP-Relay-Endpoint"
 
 // Endpoint returns a host's URL at the relay to which the host-agent is connected, or ""

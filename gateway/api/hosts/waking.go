@@ -76,7 +76,7 @@ func (a *API) wayTo(who *auth.Client, tenant, host string) *way {
 		return nil
 	}
 	target, _ := a.Lookup(tenant, host)
-	names, _ := wake.Names(target.Wake.By) // checked with the presence
+	names, _ := wake.Names(target.Wake.By) // valid: the registry has checked the list
 	for _, name := range names {
 		by, _ := a.Lookup(tenant, name)
 		if by.State != registry.Online || !target.Wake.Allows(name) || !by.Wake.Wakes(host) {
@@ -88,7 +88,7 @@ func (a *API) wayTo(who *auth.Client, tenant, host string) *way {
 				Subject: who.Subject, Token: who.ID, At: a.waking.next(),
 			})
 		}
-		return &way{name, start, orderEvery, fmt.Sprintf("%q was asked to wake the host", name)} // a packet may be lost
+		return &way{name, start, orderEvery, fmt.Sprintf("%q was asked to wake the host", name)} // the other host's wake-up packet may be lost
 	}
 	return nil
 }

@@ -65,9 +65,9 @@ func New(cfg Config) *API {
 // maxBody is the longest body of an unauthenticated request, in bytes.
 const maxBody = 4 << 10
 
-// Standing returns the current authority for a token that was valid at some time. A
-// device's tokens expire after minutes, so the device's record decides instead of the
-// token's expiry.
+// Standing returns the current authority for a token, which may have expired. A device's
+// tokens expire after minutes, so the device's record decides instead of the token's
+// expiry.
 func (a *base) Standing(who auth.Client) (auth.Client, bool) {
 	switch {
 	case a.Caller.IsRevoked(who):

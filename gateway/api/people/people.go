@@ -26,11 +26,11 @@ const (
 
 // Limits for unauthenticated requests.
 const (
-	codeEvery   = 2 * time.Minute // after codesAtOnce, one wrong code is allowed in this time
+	codeEvery   = 2 * time.Minute // after codesAtOnce wrong codes, one more is allowed per codeEvery
 	codesAtOnce = 5
 	askEvery    = 20 * time.Second
 	asksAtOnce  = 15
-	asksOfMany  = 4 // a network may make as many requests as this number of addresses
+	asksOfMany  = 4 // a network may make this many times the requests of an address
 
 	// InviteTTL is the lifetime of an invitation.
 	InviteTTL    = 24 * time.Hour
@@ -181,8 +181,8 @@ func (a *access) serveSetup(w http.ResponseWriter, r *http.Request) {
 	a.giveAccess(w, r, device)
 }
 
-// useUp marks a new device's proof as used. It ignores errors, because the invitation or
-// code is used up anyway: the device keeps its access.
+// useUp marks a new device's proof as used. It ignores errors: the device keeps its access,
+// because its invitation or code is used up already.
 func (a *access) useUp(proof auth.Proof, device people.Device) {
 	_ = a.Caller.Proofs.Use(authn.UsedProof{Proof: proof, Person: authn.PersonOf(device.Tenant, device.Subject)}, time.Now())
 }
@@ -242,12 +242,12 @@ func (a *base) isRemoved(device people.Device) bool {
 // responds with an error and returns false.
 func (a *access) mayAsk(w http.ResponseWriter, r *http.Request) bool {
 	address := a.Caller.Address(r)
-	over := &admission.OverLimit{Limit: "requests to be let in from this address", Max: asksAtOnce}
+	over := &admission.OverLimit{Limit: "requests for access from this address", Max: asksAtOnce}
 	if group := admission.AddressGroup(address); group != "" {
 		over.Retry = a.asks.Take(group)
 	}
 	if network := admission.NetworkGroup(address); network != "" && over.Retry == 0 {
-		over.Limit, over.Max = "requests to be let in from this network", asksOfMany*asksAtOnce
+		over.Limit, over.Max = "requests for access from this network", asksOfMany*asksAtOnce
 		over.Retry = a.asksOfNetwork.Take(network)
 	}
 	if over.Retry > 0 {

@@ -66,8 +66,8 @@ func (a *base) failed(w http.ResponseWriter, err error) {
 	authn.WriteError(w, http.StatusInternalServerError, errors.New("the relay cannot use its store of people; see its log"))
 }
 
-// serveRemoveDevice removes a device at all relays. If a device removes itself, the
-// grants derived from it stay, because nobody mistrusts it.
+// serveRemoveDevice removes a device at all relays. If a device removes itself, the grants
+// derived from it stay, because its removal is no sign that they are misused.
 func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who people.Person, own string) {
 	device, _, err := a.People.Device(r.PathValue("id"))
 	if err != nil || device.Tenant != who.Tenant || device.Subject != who.Subject && !who.OwnsAll() {
@@ -124,7 +124,7 @@ func (a *base) keepsDerived(w http.ResponseWriter, r *http.Request, who people.P
 }
 
 // errEndsCaller reports that the removal would end the caller's own access.
-var errEndsCaller = errors.New("this would sign you out too, because you were let in by it: remove it alone (?derived=keep), or ask the operator (relay revoke)")
+var errEndsCaller = errors.New("this would sign you out too, because your access is derived from it: keep derived access (?derived=keep), or ask the operator (relay revoke)")
 
 // endToken revokes a token that expires at until, and everything derived from it, at all
 // relays.
@@ -251,7 +251,7 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 // undecided responds to a failed decision. A wrong ID or code counts as a guess.
 func (a *requests) undecided(w http.ResponseWriter, r *http.Request, who people.Person, line audit.Line, err error) {
 	switch {
-	case errors.Is(err, people.ErrNone): // as in serveWaiting
+	case errors.Is(err, people.ErrNone): // an unknown ID is a guess, as in serveWaiting
 		if a.guess(w, r, who) {
 			authn.WriteError(w, http.StatusNotFound, err)
 		}

@@ -89,7 +89,7 @@ func (a *API) serveSession(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		a.failed(w, err)
-	case kept == nil, kept.Record.Blind != (session == ""): // by its ID, a sealed host's record only
+	case kept == nil, kept.Record.Blind != (session == ""): // ?id= is only for sealed hosts' records, and ?uri= for all others
 		authn.WriteError(w, http.StatusNotFound, errNone)
 	default:
 		authn.WriteJSON(w, http.StatusOK, kept)

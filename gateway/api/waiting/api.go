@@ -1,8 +1,8 @@
 // Package waiting serves items that people leave for offline hosts (package broker/waiting) over
 // HTTP. Each person sees only their own.
 //
-//	GET    /api/waiting                    → {"items": [Shown], "now"}: at all hosts of the token
-//	PUT    /api/hosts/{host}/waiting/{id}    Item → Shown; 409 {"error", "item"}: changed meanwhile, or over
+//	GET    /api/waiting                    → {"items": [Shown], "now"}: the items for all hosts of the token
+//	PUT    /api/hosts/{host}/waiting/{id}    Item → Shown; 409 {"error", "item"} if the stored item has changed or the host has received it
 //	DELETE /api/hosts/{host}/waiting/{id}    removes a finished or expired item
 //
 // PUT and DELETE need a signed-in device, so that a copied token can leave nothing.
