@@ -88,7 +88,7 @@ func (a *access) natsConfig(urls []string, userJWT string, answered func(error),
 	}
 }
 
-// watched returns events which also keep a.connected.
+// watched returns events that also update a.connected.
 func (a *access) watched(events broker.Events) broker.Events {
 	connected, lost, back := events.Connected, events.Disconnected, events.Reconnected
 	events.Connected = func(url string) {
@@ -125,9 +125,9 @@ func (a *access) natsURLs() []string {
 }
 
 // credentials requests NATS credentials for this host-agent's nkey, from one
-// relay after the other. It stops at the first relay that refuses the token,
-// because all relays have the same keys, and at the second busy relay, because
-// the refusal of many host-agents makes the relays busier.
+// relay after the other. It stops at the first relay that refuses the token:
+// all relays have the same keys, so all would refuse it. It also stops at the
+// second busy relay, because further requests would only add load.
 func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 	if err := a.pausing.err(); err != nil {
 		return "", err
@@ -185,8 +185,9 @@ func (a *access) ready(ctx context.Context, relay string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// goHome runs the function goHome for the host's first relay, unless NATS has
-// URLs of its own or there is only one relay.
+// goHome moves the NATS connection back to the host's first relay whenever that
+// relay is ready again, until ctx ends. It does nothing if NATS has URLs of its
+// own or there is only one relay.
 func (a *access) goHome(ctx context.Context, conn *broker.Conn) {
 	if len(a.elsewhere) > 0 || len(a.relays.inOrder()) < 2 {
 		return

@@ -10,8 +10,8 @@ import (
 )
 
 // An answering sends a person's answer to the host, on a new connection. Another person may answer
-// the same question at the same moment. The host repeats all their actions to everyone, and the
-// first one that it repeats is the valid answer:
+// the same question at the same moment. The host sends all clients every answer, and the first
+// answer that it sends is the valid one:
 //
 //	host-agent                                      host
 //	  initialize; subscribe chat; subscribe session  ──▶

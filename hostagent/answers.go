@@ -19,8 +19,8 @@ import (
 	"ahprelay/routing"
 )
 
-// NotifyAnswers selects the answers that people may give from a notification, which does not show
-// the whole context.
+// NotifyAnswers selects the answers that people may give from a notification. A notification does
+// not show a question's whole context.
 type NotifyAnswers string
 
 // Values of NotifyAnswers.
@@ -222,8 +222,8 @@ func letsAnswer(policy gate.Policy, e *notice.Event) bool {
 }
 
 // dispatch sends an answer to the host, on a new connection with the authority of the person who
-// answered. Until the answer is valid, another person may still answer. If it returns an error, no
-// byte was sent.
+// answered. If the host does not accept the answer, the question is open to other answers again.
+// After an error, no byte was sent.
 func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.Answer) (result notice.Result, err error) {
 	defer func() {
 		if result != notice.Given {

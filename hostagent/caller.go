@@ -116,7 +116,7 @@ func isRefused(err error) bool {
 		(errors.Is(dial, syscall.ECONNREFUSED) || errors.Is(dial, windowsRefused) || errors.Is(dial, fs.ErrNotExist))
 }
 
-// who returns a client's subject and permissions for the gates.
+// who returns the client's subject and permissions, in the form that the gates need.
 func (a *Agent) who(open routing.Open, policy gate.Policy) gate.User {
 	who := gate.User{Subject: open.Subject, Write: policy.Speaks()}
 	switch {

@@ -180,8 +180,8 @@ func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
 // Flush implements [routing.HostConn].
 func (c *hostConn) Flush() { c.writer.request(delivery{flush: true}) }
 
-// flushed answers a flush behind all messages so far: the client first leaves its crowd, whose
-// messages have a queue of their own.
+// flushed answers a flush request of the relay; the answer follows all earlier messages to the
+// client. The client first leaves its crowd, because the crowd's messages have a separate queue.
 func (c *hostConn) flushed() {
 	c.order.Lock()
 	defer c.order.Unlock()

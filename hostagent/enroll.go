@@ -130,14 +130,14 @@ func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires
 		done(expires, err)
 		if err == nil {
 			wait.Reset()
-			pause, _, err = a.renewal() // even if the clocks disagree
+			pause, _, err = a.renewal() // the whole share: with a wrong clock, the second result may be renewSoon each time
 		}
 	}
 }
 
-// renewal returns the time until the next renewal, including a random delay,
-// and the remaining lifetime of the credential. Because clocks may be wrong,
-// both are at most the full lifetime.
+// renewal returns the age at which a credential is renewed, including a random
+// delay, and how much of that time is left. The second result depends on this
+// machine's clock, which may be wrong: it is at least renewSoon and at most share.
 func (a *access) renewal() (share, left time.Duration, err error) {
 	token, err := a.token()
 	if err != nil {

@@ -51,7 +51,7 @@ func hostName(b *waitbook.Book) sealed.Fingerprint {
 	return sealed.HostFingerprint(b.Secret().Public())
 }
 
-// unknown is the result of an item that was sent to a host that then ended.
+// unknown returns the result for an item that may have been sent before the host or its agent ended.
 func unknown() waiting.Result {
 	return waiting.Because(waiting.Unknown, "the host or its agent ended at that moment")
 }

@@ -11,9 +11,9 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// Answers that people have given. A host's state shows that a tool call was allowed, but not by
-// whom. The host-agent knows the person behind each connection, and answers this request for a chat
-// to which the client is subscribed. The host never receives the request.
+// Answers that people have given. A host's state shows that a tool call was allowed, but does not
+// name the person. The host-agent knows the person behind each connection, and answers this request
+// for a chat to which the client is subscribed. The host never receives the request.
 //
 //	→ {"id":1,"method":"relay/answers","params":{"channel":"ahp-chat:/1"}}
 //	← {"id":1,"result":{"answers":[{"type":"chat/toolCallConfirmed","id":"call-1","subject":"ada","device":"phone","at":"…"}]}}
@@ -129,7 +129,7 @@ func (g givenGate) FromHost(_ []byte, env *ahp.Envelope, _ *view.Reading) gate.D
 	if env == nil || env.Said.Origin == nil {
 		return gate.Decision{}
 	}
-	switch string(env.Said.Type) { // without a copy: most actions are others
+	switch string(env.Said.Type) { // string(…) in a switch makes no copy: most actions are of other types
 	case "chat/toolCallConfirmed", "chat/toolCallResultConfirmed", "chat/inputCompleted":
 		if ahp.TextOf(env.Said.Origin, "clientId") != g.view.ClientID() {
 			break

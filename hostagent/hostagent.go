@@ -60,7 +60,7 @@ type Config struct {
 	KeepAwake awake.Mode // what keeps the machine from idle sleep; default: nothing, and sleep is not announced
 	OnBattery bool       // KeepAwake also without mains power
 
-	Waking Waking // the host-agent's part in waking machines; default: none
+	Waking Waking // orders to wake machines; default: none
 
 	Remember remembering.Mode // what relays keep, sealed, for people to read while the host is away; default: nothing
 
@@ -247,7 +247,7 @@ func (cfg *Config) check() error {
 func openState(a *Agent) (err error) {
 	keptAwake := a.presence.keptAwake
 	if a.cfg.Sealed != nil {
-		keptAwake = nil // its report counts sessions
+		keptAwake = nil // relays must not learn how many sessions run
 		a.seals = &seals{agent: a}
 		if a.seals.vault, err = openVault(a.cfg.StateDir, a.tenant, a.host); err != nil {
 			return err

@@ -144,8 +144,9 @@ func (l *clientLine) Unreserve() {
 }
 
 // follow calls wait for the present connection to the relay. If that connection ends because the
-// client moves, follow calls wait again for the next one. During the move it returns at once,
-// because messages are kept; it waits only if too many are kept or line is true.
+// client moves, follow calls wait again for the next connection. During the move, messages are kept
+// for the client, so follow returns at once. If line is true or the kept messages exceed their
+// bound, follow waits for the end of the move.
 func (l *clientLine) follow(done <-chan struct{}, line bool, wait func(*routing.AgentConn) error) error {
 	for {
 		conn, m := l.now.Load(), l.moving.Load()
@@ -205,7 +206,7 @@ func (l *clientLine) Probe() {
 	l.now.Load().Probe()
 }
 
-// stop releases a sealed stream's timers, or what is kept, at the end of the connection.
+// stop releases a sealed stream's timers and ends the client's move, at the end of the connection.
 func (l *clientLine) stop() {
 	if l.seal != nil {
 		l.seal.stop()

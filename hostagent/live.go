@@ -293,7 +293,7 @@ func (l *live) view(ctx context.Context, s *canvasStream) (canvasView, error) {
 		looked, asks := c.canvas.Look(at.Channel, at.Instance, contentproxy.Fresh)
 		c.askAbout(asks, false)
 		place, err := looked.Place(ctx)
-		if contentproxy.Code(err) != ahp.CodePermissionDenied { // it is subscribed
+		if contentproxy.Code(err) != ahp.CodePermissionDenied { // the client is subscribed on c
 			return canvasView{place: place, policy: c.policy, conn: c}, err
 		}
 		why = err

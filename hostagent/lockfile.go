@@ -61,8 +61,8 @@ func readLock(path string) (address, token string, pid int, err error) {
 	return "ws://" + u.Host, lock.Token, lock.PID, nil
 }
 
-// dialable returns an address to dial for a listener's names: an unspecified address
-// becomes the loopback address.
+// dialable returns the first loopback address among a listener's addresses, or 127.0.0.1 if there
+// is none.
 func dialable(names ...string) string {
 	for _, name := range names {
 		if isLoopback(name) {

@@ -456,8 +456,8 @@ func (m *monitor) away(err error) {
 	}
 }
 
-// outOfReach starts the timer of an unreachable machine. If over is true, it runs at
-// once.
+// outOfReach starts the timer that calls expired after the resume time, or at once if
+// over is true.
 func (m *monitor) outOfReach(over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -551,7 +551,7 @@ func (m *monitor) present() (turn <-chan struct{}, there bool) {
 	return m.turn, m.sock != nil
 }
 
-// errNotYet is why the host is away when a host-agent has just started.
+// errNotYet is the reason for an absent host before the monitor's first connection.
 var errNotYet = errors.New("not connected to the host yet")
 
 // readLoop reads the host's messages. Each is a sign of life.

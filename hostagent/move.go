@@ -101,8 +101,8 @@ func (s *moves) all() []*move {
 	return slices.Collect(maps.Values(s.byTicket))
 }
 
-// endRevoked ends the kept connections whose clients are revoked, until ctx ends. It asks a
-// relay, as this instance of the host-agent.
+// endRevoked ends the kept connections of revoked clients, until ctx ends. It asks a relay
+// which clients are revoked.
 func (s *moves) endRevoked(ctx context.Context, instance string, relay remembering.Ask) {
 	for {
 		select {
@@ -117,7 +117,7 @@ func (s *moves) endRevoked(ctx context.Context, instance string, relay rememberi
 					request.Holders = append(request.Holders, m.holder)
 				}
 				answer, err := relay.Do(ctx, instance, request)
-				if err != nil { // no relay answers, so none revokes either
+				if err != nil { // asked again after revokedEvery
 					break
 				}
 				for _, i := range answer.Removed {
@@ -173,7 +173,7 @@ func (m *move) keep(message []byte, binary bool, channel []byte) error {
 	return nil
 }
 
-// full reports whether so much is kept that the host is not read.
+// full reports whether the kept messages exceed a bound. The host is then not read.
 func (m *move) full() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *moves) endAll() {
 		select {
 		case <-m.left:
 			m.c.leave(ahp.CloseHostOffline, stoppedReason)
-		default: // this line ends like one without a move
+		default: // the line has not ended: dismiss closes it like a line without a move
 		}
 	}
 }
@@ -275,13 +275,13 @@ func (c *hostConn) beginMove(as *routing.Move) bool {
 	defer l.sending.Unlock()
 	life := min(keptTime, time.Until(as.Until)) // not open.Expires, because the client may have renewed its token
 	m := &move{c: c, ticket: as.Ticket, holder: as.Holder, left: make(chan struct{}), over: make(chan struct{})}
-	if l.seal != nil { // holds back records
+	if l.seal != nil { // its mutex stops new records
 		l.seal.mu.Lock()
 		defer l.seal.mu.Unlock()
 		l.seal.leaveCrowd()
 	}
 	l.mu.Lock()
-	m.timer = time.AfterFunc(life, func() { m.expire(ahp.CloseResync, "the client did not arrive") }) // which waits for mu
+	m.timer = time.AfterFunc(life, func() { m.expire(ahp.CloseResync, "the client did not arrive") }) // expire waits for l.mu
 	moves := life > 0 && !l.gone && l.moving.Load() == nil && c.agent.moves.add(m)
 	if moves {
 		l.moving.Store(m)

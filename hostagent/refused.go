@@ -16,7 +16,7 @@ const refusedFor = time.Minute
 type refusals struct {
 	after  time.Duration
 	report func(error) // called at the first refusal after a success
-	fail   func(error) // called at each refusal once the time after is over
+	fail   func(error) // called at each refusal once refusals have lasted for after
 
 	mu    sync.Mutex
 	since time.Time // time of the first refusal after a success; zero: the last answer was a success

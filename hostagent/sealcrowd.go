@@ -59,7 +59,7 @@ func (s *viewerSocket) Part() {
 	}
 }
 
-// forget removes a client from those that the next Tell reports.
+// forget removes a client from the result of the next Tell.
 func (c *viewerCrowd) forget(v *viewerSocket) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +91,8 @@ func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
 	return true
 }
 
-// readyLocked makes the crowd's keys if it has none, and reports whether a client may enter: the
-// keys have not ended.
+// readyLocked makes the crowd's keys if it has none. It reports whether a client may enter, which
+// is so until the keys end.
 func (c *viewerCrowd) readyLocked() bool {
 	if c.keys == nil {
 		var err error
@@ -141,9 +141,9 @@ func (c *hostConn) leaveCrowd() {
 	c.gates.View.SetSeq(max(c.gates.View.Seq(), seal.told))
 }
 
-// endCrowds ends the keys of all crowds in which the client was. Its connection is ending. Now is
-// true if the host closes the client: then the keys end at once, so that the client cannot read on.
-// Otherwise, they end after leftTime. The sealing's mutex is held.
+// endCrowds ends the keys of all crowds in which the client was, when its connection ends. If now is
+// true, the keys end at once, so a client that the host closes cannot read on. Otherwise, they end
+// after leftTime. The sealing's mutex is held.
 func (s *sealing) endCrowds(now bool) {
 	for _, c := range s.seats {
 		c.expire(now)
@@ -197,7 +197,7 @@ func (c *viewerCrowd) Judge(message []byte, env *ahp.Envelope) audience.Verdict 
 	v.conn.order.Lock()
 	defer v.conn.order.Unlock()
 	view := v.conn.gates.View
-	defer view.SetSeq(view.Seq()) // it gets the message later
+	defer view.SetSeq(view.Seq()) // Judge only decides: the viewer gets the message later
 	d, reading := v.conn.gates.FromHost(message, env)
 	switch {
 	case d.Verdict == gate.Pass && !gate.Teaches(reading):

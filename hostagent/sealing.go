@@ -37,8 +37,8 @@ type sealing struct {
 	left   bool           // the guest no longer counts against the link's bound
 	shares bool           // the client has asked for shared messages
 	parts  bool           // the client has also asked for shared parts of messages
-	viewer bool           // its host is a connection that many viewers share
-	seats  []*viewerCrowd // whose keys the client may have
+	viewer bool           // the client shares its connection to the host with other viewers
+	seats  []*viewerCrowd // crowds whose keys the client may have
 	told   int64          // highest serverSeq that the client got in crowds which it has left
 	epochs []uint32       // epochs whose keys the client has, at most sealed.MaxEpochs
 	timer  *time.Timer    // sends the next heartbeat
@@ -155,7 +155,7 @@ func (s *sealing) close(code ahp.CloseCode, reason string) {
 }
 
 // silence ends the stream without a close record, because the connection is about to be
-// cut. The client gets no more keys, and the sets that it was in change theirs.
+// cut. The client gets no more keys. Its sets and crowds get new keys.
 func (s *sealing) silence() {
 	s.mu.Lock()
 	s.over = true
@@ -198,7 +198,7 @@ func (s *sealing) beat() {
 	if s.over {
 		return
 	}
-	if s.crowd.Load() == nil { // which has heartbeats of its own
+	if s.crowd.Load() == nil { // a crowd has its own heartbeats
 		due, _ := s.takeLocked(sealed.Heartbeat, sealed.AppendHeartbeat(s.opened.Load())) // fails if the client has left
 		if due {
 			s.line.Send()
@@ -216,7 +216,7 @@ func (s *sealing) admitted(a *sealed.Authority) error {
 	})
 	s.mu.Unlock()
 	welcome := sealed.Admission{Subject: a.Subject, Level: a.Level, End: a.End.Unix()}
-	if s.guest { // which derives its subject from the link
+	if s.guest { // a link's viewer derives its subject from the link
 		welcome.Subject = ""
 	}
 	body, err := welcome.Encode()
@@ -377,8 +377,8 @@ func (s *seals) removeDevice(what string, owner bool) error {
 	return nil
 }
 
-// endRemoved ends the connections of removed devices, and then changes the keys of
-// remembered sessions that they know.
+// endRemoved ends the connections of removed devices, and then replaces the keys for
+// remembered sessions that these devices have.
 func (s *seals) endRemoved() {
 	for _, c := range s.agent.clients.every() {
 		if seal := c.conn.seal; seal == nil || !s.removedOf(seal.device) || c.kicked.Swap(true) {

@@ -117,8 +117,8 @@ func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 // errCrowded reports a link with the most viewers that it permits.
 var errCrowded = errors.New("as many people as this link permits are here already")
 
-// enter counts a new connection of a link's device, and makes its viewer a subject. It
-// returns false if the device is not a link's.
+// enter counts a new connection of a link's device, and gives each viewer its own subject.
+// It returns false if the device is not a link's.
 func (v *vault) enter(a *sealed.Authority, viewer string) (link bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -137,7 +137,7 @@ func (v *vault) enter(a *sealed.Authority, viewer string) (link bool, err error)
 	return true, nil
 }
 
-// exit uncounts a link's connection that has ended.
+// exit subtracts an ended connection from its link's count.
 func (v *vault) exit(a *sealed.Authority) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -32,7 +32,7 @@ type sharedParts struct {
 // A sharedPart is a part of the answers to connections with equal authority.
 type sharedPart struct {
 	class string
-	name  []byte // the name of class that relays see
+	name  []byte // random name for class, for relays
 	plain []byte
 	took  map[*sealing]bool // connections that got the part. Each gets it once
 
@@ -41,8 +41,9 @@ type sharedPart struct {
 	bodies []*routing.Notification
 }
 
-// snapshotIn returns the place and length of the snapshots in a host's answer. The length
-// is 0 if none is long enough to be shared. If whole is true, it is the result with them.
+// snapshotIn returns the place and length of the snapshots in a host's answer; with whole,
+// of the answer's whole result, unless that is too long. The length is 0 if there is no
+// snapshot with a length from partLeast to partMost.
 func snapshotIn(message []byte, whole bool) (at, n int) {
 	if len(message) < partLeast {
 		return 0, 0
@@ -135,7 +136,7 @@ func (s *sharedParts) name(class string) []byte {
 // takeJoined queues an answer whose snapshots are shared with other connections. It returns
 // taken = false if there are none. The mutex is held.
 func (s *sealing) takeJoined(message []byte) (taken, due bool, err error) {
-	at, n := snapshotIn(message, s.viewer) // an audience answers all viewers alike
+	at, n := snapshotIn(message, s.viewer) // on a shared connection, the whole result is the same for all viewers
 	if n == 0 || s.line.moving.Load() != nil {
 		return false, false, nil
 	}

@@ -55,8 +55,8 @@ func newWaitingItems(a *Agent) (*waitingItems, error) {
 	return w, err
 }
 
-// sealed reports whether the host is sealed. A sealed host believes nothing that relays
-// state about items but the order, and refusals.
+// sealed reports whether the host is sealed. A sealed host lets relays order and refuse
+// items, and does not trust any other statement of theirs about items.
 func (w *waitingItems) sealed() bool { return w.agent.cfg.Sealed != nil }
 
 // clock returns the time by which items expire: the relay's, so that devices with a wrong
@@ -236,7 +236,7 @@ func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
 // tell reports a result to a relay.
 func (w *waitingItems) tell(ctx context.Context, r waiting.Result) error {
 	if w.sealed() {
-		r.Why = "" // it may have the host's words
+		r.Why = "" // Why may quote the host, which the relay must not read
 	}
 	_, err := w.ask(ctx, &waiting.Request{Op: waiting.Report, Result: &r})
 	return err
@@ -271,7 +271,7 @@ func (w *waitingItems) take(ctx context.Context, o *waiting.Offer, now time.Time
 		result.Version = e.Version
 	}
 	if d.forged {
-		return w.tell(ctx, result) // no entry, or a relay could fill the journal
+		return w.tell(ctx, result) // without an entry: a relay's forgeries must not fill the journal
 	}
 	over := waitbook.Entry{Stage: waitbook.Over, Version: result.Version, Expires: o.Item.Expires, Result: &result}
 	if err := w.book.Write(o.Item.ID, over, now); err != nil {
@@ -412,7 +412,7 @@ func (d *delivering) judge() waiting.Result {
 	case !known:
 		return waiting.Because(waiting.Refused, "the host does not know the device that left it; open the host on that device once")
 	case o.Item.Expires > d.now.Add(waiting.MaxLife+mostSkew).UnixMilli():
-		d.forged = d.items.sealed() // relays refuse it
+		d.forged = d.items.sealed() // a correct relay refuses such an item
 		return waiting.Because(waiting.Refused, "its time is too far away")
 	case o.Item.Cancelled:
 		return waiting.Result{State: waiting.Cancelled}

@@ -27,7 +27,7 @@ const (
 	mostKeys   = 16 // most relays' keys whose last order is remembered
 )
 
-// Waking is a host-agent's part in waking machines.
+// Waking configures whose machines a host-agent wakes, and who may wake its own machine.
 type Waking struct {
 	For []string // hosts whose machines the host-agent may wake; they are on networks of this machine
 	By  []string // hosts whose host-agents may wake this machine

@@ -194,7 +194,7 @@ func (k *Keeper) Summary(uri string, raw []byte, older bool) {
 		delete(k.drops, k.idOf(uri))
 	}
 	for name, value := range members {
-		if _, known := s.summary[name]; (!known || !older) && len(value) <= maxSummary && name != "activity" { // it is newer
+		if _, known := s.summary[name]; (!known || !older) && len(value) <= maxSummary && name != "activity" { // value is newer
 			s.summary[name] = slices.Clone(value)
 		}
 	}
@@ -207,8 +207,8 @@ func (k *Keeper) Summary(uri string, raw []byte, older bool) {
 	k.signal()
 }
 
-// digestOf returns a digest of the summary members whose changes matter. The host's lists
-// and notifications differ in other members.
+// digestOf returns a digest of the summary members whose changes cause a write. Other
+// members are left out: they differ between the host's lists and its notifications.
 func digestOf(summary map[string]json.RawMessage) string {
 	var b []byte
 	for _, name := range []string{"status", "title", "modifiedAt"} {
@@ -507,7 +507,7 @@ func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 			next = k.idOf(s.uri)
 		}
 		err := errNoState
-		if s != nil || !previous.Blind { // otherwise, no ID can be computed for it
+		if s != nil || !previous.Blind { // a blind ID depends on the key and needs the session's URI
 			err = k.sealRecordAgain(ctx, id, next, previous)
 		}
 		k.mu.Lock()

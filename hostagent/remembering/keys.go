@@ -40,8 +40,8 @@ type Holder struct {
 	Class []byte    `json:"class,omitempty"` // see [gate.Policy.Class]; nil: the holder had several
 }
 
-// is reports whether a holder at a sealed host comes again: with the same grants, as all
-// viewers with one link do, or with a new grant for the same device and equal authority.
+// is reports whether to is the same holder, at a sealed host: it has the same grants, as all
+// viewers of one link have, or a new grant for the same device with equal authority.
 func (h *Holder) is(to *Holder) bool {
 	if slices.Equal(h.Rests, to.Rests) {
 		return true
@@ -194,7 +194,7 @@ func (r *keyring) hand(to Holder) error {
 	if i := slices.IndexFunc(r.holders, same); i >= 0 {
 		was := &r.holders[i]
 		if !bytes.Equal(was.Class, to.Class) {
-			to.Class = nil // the keys that it has may exceed its present authority
+			to.Class = nil // the holder's keys may exceed its present authority
 		}
 		late := to.End.Sub(was.End)
 		if late >= 0 && late < endEvery && slices.Equal(was.Rests, to.Rests) && bytes.Equal(was.Class, to.Class) {

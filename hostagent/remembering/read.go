@@ -188,8 +188,7 @@ func (c *content) fit() ([]byte, error) {
 }
 
 // cutTurn removes at least the given number of bytes from the beginning of a turn's
-// answer. It returns nil if nothing
-// of the answer would be left.
+// answer. It returns nil if nothing of the answer would be left.
 func cutTurn(turn json.RawMessage, bytes int) json.RawMessage {
 	var members map[string]json.RawMessage
 	var parts []json.RawMessage

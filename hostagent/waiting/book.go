@@ -57,7 +57,7 @@ func (v *Vouch) equal(o *Vouch) bool {
 	return bytes.Equal(v.Identity, o.Identity) && slices.Equal(v.Grants, o.Grants) && v.Wanted == o.Wanted
 }
 
-// equal reports whether two devices differ in nothing but their times.
+// equal reports whether two devices are equal apart from their times.
 func (d Device) equal(o Device) bool {
 	return o.ID == d.ID && o.Subject == d.Subject && o.Keys == d.Keys && o.Name == d.Name && o.Vouch.equal(d.Vouch)
 }

@@ -11,11 +11,11 @@
 //	sending    an action is about to be sent to the host
 //	over       the result is known; relays may not have it yet
 //
-// If a host-agent finds another entry than over after a restart, it asks the host whether
-// the item arrived. If not, the result is [waiting.Unknown]. Only a session whose entry is
-// creating may still get its first message. An item with an entry is never delivered in a
-// later version. A strict Book, for a sealed host, keeps all entries until their items have
-// expired.
+// If a host-agent finds an entry other than over after a restart, it asks the host whether
+// the item arrived. If not, the result is [waiting.Unknown], with one exception: a session
+// whose entry is creating may still get its first message. Once an item has an entry, no
+// later version of the item is delivered. A strict Book, for a sealed host, keeps all
+// entries until their items have expired.
 //
 // # Concurrency
 //

@@ -446,7 +446,7 @@ func (w *Watch) followLocked(s *session) error {
 		s.follows = true
 		return w.askLocked("subscribe", s.uri, s.uri)
 	}
-	w.quietLocked(s) // it may have been answered while the Watch was disconnected
+	w.quietLocked(s) // its questions may have been answered while the Watch was disconnected
 	if !s.follows {
 		return nil
 	}
