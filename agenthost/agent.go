@@ -21,7 +21,7 @@ type Agent interface {
 	Open(ctx context.Context, start Start, chat *Chat) (Conversation, error)
 }
 
-// A Conversation is what an agent has for a chat.
+// A Conversation is the agent's side of a chat.
 type Conversation interface {
 	// ID returns the agent's own name for the conversation. It never changes. The host
 	// stores it, and passes it in [Start] to continue the conversation.
@@ -363,8 +363,7 @@ type Choice struct {
 	Bypass      bool // of a mode: the agent then asks for no permission
 }
 
-// An Answer is the answer to a [Question]. The answer of the client that is first
-// counts.
+// An Answer is the answer to a [Question]. The first client's answer counts.
 type Answer struct {
 	Response string // accept, decline or cancel
 	Values   map[string]any

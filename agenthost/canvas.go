@@ -112,9 +112,8 @@ func (v *canvas) registered() registeredCanvas {
 	return state
 }
 
-// setURL sets the canvas's address. Clients since 0.10 get only web addresses. If the
-// address is another, they get none, except for the host's own canvases, which the host
-// also serves over HTTP.
+// setURL sets the canvas's address. Clients since 0.10 get only web addresses, so they get
+// no other address of a client's canvas. The host serves its own canvases over HTTP too.
 func (v *canvas) setURL(url string) {
 	v.url = url
 	switch {

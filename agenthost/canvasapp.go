@@ -49,8 +49,8 @@ const (
 //go:embed all:canvasapp
 var canvasAppFiles embed.FS
 
-// CanvasVerbs are words in the scripted agent's prompts for the open canvas. No canvas
-// may have such an ID.
+// CanvasVerbs are the words behind "canvas" in prompts to the scripted agent that act on
+// the open canvas. Any other word is a canvas's ID, so no ID may be such a word.
 var CanvasVerbs = []string{"update", "stale", "ready", "message", "invoke", "close"}
 
 // checkCanvases returns a validated copy of the canvases with defaults.
@@ -226,7 +226,7 @@ func (v *canvas) changeNotesLocked(how, text string) {
 		v.notes = append(v.notes, text)
 	}
 	v.tellNotesLocked()
-	_ = v.updateLocked(map[string]any{"status": fmt.Sprintf("%d notes", len(v.notes))}) // it is valid
+	_ = v.updateLocked(map[string]any{"status": fmt.Sprintf("%d notes", len(v.notes))}) // a status is always valid
 }
 
 func (v *canvas) tellNotesLocked() {

@@ -125,7 +125,7 @@ func (s *session) followProviderLocked(clientID string) {
 		}
 		switch there := s.declares(clientID, v.declared.CanvasID); {
 		case !there && !v.stale:
-			_ = v.updateLocked(map[string]any{"availability": "stale"}) // it is valid
+			_ = v.updateLocked(map[string]any{"availability": "stale"}) // fails only for a malformed update
 		case there && v.stale:
 			s.host.goLocked(func() { s.host.canvases.reopen(v) })
 		}
@@ -360,7 +360,7 @@ func (vs *canvasTable) reopen(v *canvas) {
 			update[name] = value
 		}
 	}
-	_ = v.updateLocked(update) // it is valid
+	_ = v.updateLocked(update) // fails only for a malformed update
 }
 
 // withCanvas calls f with the host's lock held if the canvas is open.

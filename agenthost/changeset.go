@@ -17,7 +17,7 @@ type changeset struct {
 
 	before map[string]*string // content of each path before the agent's first change
 
-	// In a repository.
+	// Set only in a repository.
 	trees      func() (from, to string) // returns the git trees before and after; an empty tree means the files on disk; nil without a repository
 	from       string                   // tree from which the changes were last computed
 	git        map[string]gitFile       // changed files, by id

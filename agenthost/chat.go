@@ -168,7 +168,7 @@ func (ss *sessionTable) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, err
 }
 
 // turnAt returns the index of the turn that a cursor names, or the number of turns for
-// a cursor without a name. It returns false if the cursor is invalid or the turn does
+// a cursor without a turn ID. It returns false if the cursor is invalid or the turn does
 // not exist.
 func (ch *chat) turnAt(cursor string) (int, bool) {
 	id, ok := strings.CutPrefix(cursor, cursorPrefix)

@@ -12,17 +12,19 @@
 //
 //   - A cancel ends the context of Prompt. Clients see the turn's end at once; the host
 //     gives up an agent that works on after [CancelGrace].
-//   - Permissions and questions take the first answer of any client. An answer that
-//     contradicts its option becomes the narrowest option that says the same.
-//   - Queued messages follow the turn. A steering message goes to a [Steerer], or else
-//     follows the turn before them.
+//   - Permissions and questions take the first answer of any client. If the selected option
+//     contradicts the answer (allow or reject), the host uses an option that agrees with the
+//     answer: once rather than always.
+//   - Queued messages wait for the turn's end. A steering message goes to a [Steerer] at
+//     once. For other agents it waits too, ahead of the queued messages.
 //   - Deltas that come faster than one in 2 ms are merged.
 //   - A plan is a tool call named todo, since AHP has no plans.
-//   - Options are the session's config. Choices that skip permissions are listed as
-//     bypass in its schema, also of a switch; [Config.NoBypass] leaves them out.
+//   - Options are the session's config. Its schema lists the choices and switches that
+//     skip permissions as bypass; [Config.NoBypass] leaves them out.
 //   - Sign-in methods are offered as a question in the turn that needs them.
-//   - Conversations from elsewhere ([Lister]) are sessions; the agent tells their
-//     history when a client first looks, as chat/turnsLoaded.
+//   - Conversations that began elsewhere ([Lister]) are listed as sessions. When a client
+//     first subscribes to such a chat, the agent reports its history, which the host
+//     publishes as chat/turnsLoaded.
 //
 // # Storage
 //
@@ -36,11 +38,12 @@
 // all changes since its beginning or its latest commit, and <session>/changeset/turn/<id>
 // for each of its latest turns. The operation discard restores a file, unless it has
 // changed since. The operation commit commits the changed files, and nothing else that
-// is staged. Its _meta {"agenthost.message": true} offers a message: the invocation may
-// have one in _meta under the same name; without it, the session's title is used. The
-// session's _meta.git.branchName is the branch. The config isolation "worktree" begins a session in a new worktree.
-// disposeSession removes that worktree unless it has uncommitted work. Without a
-// repository, the session's changeset has the agent's own diffs, without operations.
+// is staged. Its _meta {"agenthost.message": true} means that the invocation may have a
+// commit message in _meta under the same name; the default is the session's title. The
+// session's _meta.git.branchName is the branch. The config isolation "worktree" begins a
+// session in a new worktree, which disposeSession removes unless it has uncommitted work.
+// Without a repository, the session's changeset has the agent's own diffs, and no
+// operations.
 //
 // # Wire
 //
@@ -67,7 +70,7 @@
 // close the connection; they also refuse offers with a malformed version. A host of
 // 0.8 reports a terminal's end with exitCode and has no lifecycle. Clients of 0.8
 // never receive chat/usage. Since 0.10 clients see registered canvases; older clients
-// with capabilities.canvas see the seed's form. Since 1.0 session summaries have chats
+// with capabilities.canvas see the form before 0.10. Since 1.0 session summaries have chats
 // and defaultChat, and moveChat is served. With capabilities.mcpApps, MCP servers in a
 // state have mcpApp and channel. Versions and capabilities belong to a connection;
 // reconnect restores those from the client's latest initialize.
@@ -138,7 +141,7 @@
 //
 // A turn ends with chat/usage and chat/turnComplete or chat/error. A new turn replaces
 // an active turn. A turnId that the chat has or had is rejected. A queued message
-// begins a turn when none is active; a steering message is marked as read at once.
+// begins a turn when none is active; a steering message is removed when the agent gets it.
 // chat/usage has in _meta, as far as the agent reports it, cost and currency of the
 // conversation so far, contextUsed, contextSize, and quotaSnapshots: the limits of the
 // person's plan by name, each with remainingPercentage and resetDate. An agent's tool
@@ -167,10 +170,10 @@
 //	                             auth/required
 //
 // For a client's canvas, the host sends canvasOpen, canvasInvokeAction and canvasClose
-// to that client's newest connection only. Its errors go to the agent; if the client
-// is absent, the error is -32012 with data {code, message}. A client without a
-// connection has stale canvases. After a reconnect, or a new declaration, the host
-// opens each again and marks it ready.
+// to that client's newest connection only. The client's errors go to the agent; if the
+// client is absent, the error is -32012 with data {code, message}. The canvases of a
+// client without a connection are stale. After a reconnect, or a new declaration, the
+// host opens each again and marks it ready.
 //
 // canvas/message and canvas/closeRequested are echoed to all subscribers with their
 // origin. From a client without a subscription to the open canvas they are rejected,
@@ -188,9 +191,9 @@
 // Clients since 0.10 see a canvas in its session's default chat: state.canvases
 // [{resource}], replaced by chat/canvasesChanged. A canvas's state has neither
 // provider nor availability, and canvas/stateChanged {canvas} replaces it. Its url is
-// on the web, and absent while the canvas is stale. Content with a different address
-// in the seed's form is served on loopback too. Such clients neither provide canvases
-// nor send them anything.
+// on the web, and absent while the canvas is stale. The host's own canvases that have a
+// different address in the form before 0.10 are served on loopback too. Clients since 0.10
+// neither provide canvases nor send them anything.
 //
 // # MCP servers
 //
@@ -199,13 +202,13 @@
 // connection and serve all sessions. A session's state lists them in customizations,
 // on their own or as a plugin's children: {type: "mcpServer", id: "mcp-<name>", uri,
 // name, enabled, state}. For clients with capabilities.mcpApps they also have
-// mcpApp.capabilities, and a channel while the state is ready: mcp://refhost/…. These
-// clients receive different bytes under the same serverSeq for
-// session/customizationsChanged, …Updated and session/mcpServerStateChanged (an absent
-// channel has ended), live and in replays; session/customizationRemoved {id} is the
-// same for all clients. Clients may dispatch session/customizationToggled {id,
-// enabled, enablement}, session/mcpServerStartRequested and …StopRequested {id}; the
-// rest are rejected.
+// mcpApp.capabilities, and a channel while the state is ready: mcp://refhost/…. The
+// actions session/customizationsChanged, …Updated and session/mcpServerStateChanged (an
+// absent channel has ended) have these members only for clients with mcpApps; the
+// serverSeq is the same for all clients, live and in replays.
+// session/customizationRemoved {id} has one form. Clients may dispatch
+// session/customizationToggled {id, enabled, enablement}, session/mcpServerStartRequested
+// and …StopRequested {id}; all other actions on customizations are rejected.
 //
 // A message on a server's channel names the channel at its top level or in params;
 // answers and notifications name it at the top level. The methods promised by mcpApp
@@ -237,7 +240,7 @@
 //	mcp auth REASON [SERVER]     required, expired or insufficientScope
 //	mcp restart [SERVER]         a new address for the channel
 //	mcp hide, mcp show           withdraw and restore the capabilities
-//	mcp remove, mcp add          remove it from the session, and restore it
+//	mcp remove, mcp add          remove the server from the session, and restore it
 //
 // A tool call has contributor {kind: "mcp", customizationId}, and the tool's _meta.ui.
 // Its content, structuredContent and success come from the server. Progress is its

@@ -169,7 +169,7 @@ func (h *Host) Close() error {
 		for _, term := range h.terminals.all() {
 			term.backend.kill()
 		}
-		for c := range h.conns { // drop queued messages: clients of a dying host get none either
+		for c := range h.conns { // queued messages are dropped, as when the host's process dies
 			c.out.mute()
 		}
 		for c := range h.conns {

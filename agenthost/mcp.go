@@ -19,7 +19,7 @@ type mcpUpstream struct {
 
 	// Guarded by the host's lock.
 	kind     string // starting, ready or error
-	failure  string // for error
+	failure  string // message for people, if kind is error
 	stop     chan struct{}
 	link     *mcpLink // nil unless ready
 	tools    []mcpTool

@@ -82,7 +82,7 @@ func (ms *mcpServers) mcpServedLocked(c *conn, channel, method string, notificat
 	case m == nil:
 		return nil, fail(ahp.CodeNotFound, "No MCP server is ready on this channel: %s", channel)
 	case notification && (method == "notifications/cancelled" || method == "notifications/progress"):
-		return m, nil // valid with any served method
+		return m, nil // permitted on each channel
 	case !isServed(*m.up.cfg.Capabilities, method):
 		return nil, methodNotFound(method)
 	}

@@ -198,8 +198,8 @@ func (s *session) customizationsChangedLocked() {
 	s.host.emitVariantsLocked(s.uri, action(true), action(false))
 }
 
-// toggleMCPLocked applies session/customizationToggled after its echo. If the action
-// has enablement (since AHP 0.8), that decides, and otherwise enabled.
+// toggleMCPLocked applies session/customizationToggled after its echo. The member
+// enablement (since AHP 0.8) takes precedence over the member enabled.
 func (s *session) toggleMCPLocked(action json.RawMessage) {
 	var a struct {
 		ID         string `json:"id"`

@@ -84,7 +84,7 @@ func (o Option) describeChoices(p map[string]any) {
 	}
 	p["enum"], p["enumLabels"], p["enumDescriptions"] = ids, labels, descriptions
 	if bypass != nil {
-		p["bypass"] = bypass // these skip permissions
+		p["bypass"] = bypass // ids of the choices that skip permissions
 	}
 }
 
@@ -117,7 +117,7 @@ func (st *seat) optionsLocked() []Option {
 			continue
 		}
 		if st.host.cfg.NoBypass && had.skips() {
-			had.Value = nil // the agent leaves this value
+			had.Value = nil // the agent is switched to a different value
 		}
 		options = slices.DeleteFunc(options, func(o Option) bool { return o.ID == had.ID })
 		options = append(options, had)

@@ -88,7 +88,7 @@ type toolCall struct {
 	Contributor       *contributor    `json:"contributor,omitempty"`
 	Meta              json.RawMessage `json:"_meta,omitempty"`
 
-	waits bool // it waits for a token
+	waits bool // the tool call waits for a token
 }
 
 // A ToolResult is a tool call's result.

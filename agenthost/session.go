@@ -13,7 +13,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A session is a conversation with the agent. The host's lock guards its state.
+// A session is a group of chats with one agent. The host's lock guards its state.
 type session struct {
 	host        *Host
 	uri         string

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The methods in this file are for agents that play AHP themselves, such as the scripted
-// agent: they publish actions unchanged, and create sessions.
+// The methods in this file are for agents that publish AHP's actions themselves, such as the
+// scripted agent. They publish actions unchanged, and create sessions.
 
 // ID is the turn's turnId.
 func (t *Turn) ID() string { return t.turn.ID }

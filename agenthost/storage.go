@@ -316,7 +316,7 @@ func (ch *chat) moveDiskLocked(to *session) {
 	if from.disk == nil || to.disk == nil {
 		return
 	}
-	// The logs have the previous session's paths: they open again.
+	// The logs have the previous session's paths, so they are closed; the next use opens them.
 	from.host.sessions.storageFailed(errors.Join(ch.log.close(), from.disk.MoveChat(ch.uri, to.disk)))
 	from.saveLocked()
 }

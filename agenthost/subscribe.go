@@ -140,8 +140,8 @@ func encodeState(state any) json.RawMessage {
 	}
 	s.Turns = []*turn{}
 	rest := encode(s)
-	// Only quoted texts precede the turns, and in them the quotes of this name would be
-	// escaped.
+	// The first match is the member turns: all members before it are strings, in which quotes
+	// are escaped.
 	const empty = `"turns":[]`
 	at := bytes.Index(rest, []byte(empty)) + len(empty) - 1
 	joined := append(make([]byte, 0, len(rest)+size), rest[:at]...)

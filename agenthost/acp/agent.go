@@ -23,7 +23,7 @@ type Config struct {
 	Environment []string // additions to the agent's environment
 	NoBypass    bool     // forbids modes and commands that skip permissions
 
-	Version string       // of this program, for the agent
+	Version string       // version of this program, which the agent gets
 	Stderr  io.Writer    // receives the agent's standard error; default: discarded
 	Log     *slog.Logger // default: none
 

@@ -41,7 +41,7 @@ type conversation struct {
 	heard     time.Time         // the latest update
 	rested    time.Time         // the end of the latest prompt; zero before the first
 	said      *agenthost.Prompt // a replayed user message whose turn has not begun
-	saidID    string            // its messageId
+	saidID    string            // messageId of said
 	closed    bool
 	options   options
 	usage     agenthost.Usage

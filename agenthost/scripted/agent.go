@@ -1,5 +1,5 @@
 // Package scripted is an agent that follows prompts without a model, for demonstrations and
-// tests. It plays AHP itself: see [agenthost.Script].
+// tests. It publishes AHP's actions itself: see [agenthost.Script].
 //
 // # Prompts
 //

@@ -229,7 +229,7 @@ func inputText(text string) json.RawMessage {
 	}
 	raw, err := json.Marshal(text)
 	if err != nil {
-		panic(err) // it is a text
+		panic(err) // a string always encodes
 	}
 	return raw
 }

@@ -191,7 +191,7 @@ const (
 func (s *script) askUser(members string) {
 	request := map[string]any{}
 	if err := json.Unmarshal([]byte(`{`+members+`}`), &request); err != nil {
-		panic(err) // it is a constant
+		panic(err) // all callers pass constants
 	}
 	response, answers, err := s.PublishQuestion(request)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *script) askUser(members string) {
 	}
 	said, err := json.Marshal(answers)
 	if err != nil {
-		panic(err) // it was JSON
+		panic(err) // the answers were decoded from JSON
 	}
 	s.say(fmt.Sprintf("You answered: %s %s", response, said))
 }

@@ -24,7 +24,7 @@ import (
 	"ahprelay/agenthost"
 )
 
-// appMIMEType is that of MCP Apps (SEP-1865).
+// appMIMEType is the MIME type of MCP Apps (SEP-1865).
 const appMIMEType = "text/html;profile=mcp-app"
 
 //go:embed mcpapp/board.html
@@ -59,7 +59,7 @@ func newTaskServer(apps []agenthost.MCPApp) *taskServer {
 	}
 	board, err := mcpAppFiles.ReadFile("mcpapp/board.html")
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // the file is embedded
 	}
 	s.addTools()
 	s.addResources()

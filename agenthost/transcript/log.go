@@ -102,9 +102,9 @@ func (l *Log) rewrite(records [][]byte) error {
 	return nil
 }
 
-// Append adds a record. After Append returns, the record survives the end of the process;
-// after the function that Sync returns, it also survives the end of the machine. If the log
-// is above its limit, Append first drops its older half.
+// Append adds a record. When Append returns, the record survives a crash of the process. It
+// survives a crash of the machine once the function from Sync has returned. If the log is
+// above its limit, Append first drops its older half.
 func (l *Log) Append(record []byte) error {
 	if bytes.IndexByte(record, '\n') >= 0 {
 		return errors.New("a record has a line feed")
