@@ -29,7 +29,8 @@ const (
 // a failed attempt.
 const checkEvery = 30 * time.Second
 
-// Held is what keeps the machine awake. The zero value lets it sleep.
+// Held counts the sessions and people that keep the machine awake. The zero value lets it
+// sleep.
 type Held struct {
 	Sessions int // with a running turn
 	People   int // connected; counted in mode Connected only
@@ -88,8 +89,8 @@ func (k *Keeper) set(change func(*Held)) {
 	}
 }
 
-// wanted returns what currently must keep the machine awake, considering mode and
-// power supply.
+// wanted returns the sessions and people for which the machine must stay awake now, given
+// the mode and the power supply.
 func (k *Keeper) wanted() Held {
 	k.mu.Lock()
 	want := k.want

@@ -25,7 +25,7 @@ const (
 func Hold(string) (release func(), err error) {
 	held, done := make(chan bool), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine
+		runtime.LockOSThread() // without an unlock, so the thread ends with the goroutine
 		before, _, _ := setState.Call(continuous | systemRequired)
 		held <- before != 0
 		<-done

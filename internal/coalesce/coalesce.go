@@ -25,7 +25,7 @@ type Table struct {
 
 	mu    sync.Mutex // guards the fields below
 	kinds map[any]*kind
-	queue []*kind // the same, ordered by end
+	queue []*kind // the kinds of the map, ordered by end
 
 	wake chan struct{} // capacity 1: the queue is no longer empty
 }

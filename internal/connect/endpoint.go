@@ -147,7 +147,8 @@ func (e *Endpoint) watchTokens(ctx context.Context) {
 	}
 }
 
-// endAll ends the connections selected by of. If last is true, it admits no more.
+// endAll ends the connections for which of returns true. If last is true, the Endpoint admits
+// no more connections.
 func (e *Endpoint) endAll(why *Closed, of func(LocalToken) bool, last bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

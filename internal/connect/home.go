@@ -259,8 +259,7 @@ func (r *Relays) FindHost(ctx context.Context, name string) (relay *Relay, host 
 	return relay, host, err
 }
 
-// Hosts returns the hosts of all relays. Missing is the reason if some relays have not
-// answered.
+// Hosts returns the hosts of all relays that answer. missing joins the errors of the others.
 func (r *Relays) Hosts(ctx context.Context) (all []Host, missing error) {
 	for _, one := range r.list {
 		hosts, err := one.Hosts(ctx)

@@ -200,7 +200,7 @@ func (m *lineMessages) noteAnswer(message []byte) {
 	if len(m.asked) == 0 {
 		select {
 		case m.answered <- struct{}{}:
-		default: // one waits already
+		default: // a signal waits already
 		}
 	}
 }

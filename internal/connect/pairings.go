@@ -117,8 +117,8 @@ func (h *Home) Pairing(relay, host string) (*Pairing, error) {
 // errUnpaired reports that the host is sealed and this machine is not paired with it.
 var errUnpaired = errors.New("run ahp-connect pair")
 
-// Unpair forgets the keys of a pairing. The host stays sealed: a relay may have caused the
-// fault for which a person unpairs. With forget, this machine may open the host unsealed.
+// Unpair forgets the keys of a pairing. This machine still refuses to open the host unsealed,
+// because a relay may have caused the fault for which a person unpairs. With forget, it may.
 func (h *Home) Unpair(relay, host string, forget bool) error {
 	path := h.pairingPath(relay, host)
 	if _, err := os.Stat(path); err != nil {

@@ -28,7 +28,7 @@ const (
 	dialMost  = 5 * time.Second        // longest pause
 
 	pingPatience = 2 * time.Second  // a ping unanswered for this long may be answered here
-	renewAgain   = 10 * time.Second // after this time, ahp-connect may answer the ping itself
+	renewAgain   = 10 * time.Second // shortest pause between two attempts to renew the token
 
 	// maxPings bounds the remembered pings. Clients send one at a time.
 	maxPings = 64

@@ -38,7 +38,7 @@ type upstream struct {
 	mu      sync.Mutex // guards the fields below; only the reader changes leg
 	leg                // the current leg
 	moving  bool
-	over    bool          // it cannot move any more
+	over    bool          // the upstream cannot move any more
 	changed chan struct{} // closed when a field above changes
 }
 

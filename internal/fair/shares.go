@@ -26,8 +26,8 @@ const (
 // tenant has paid for that time. So a step never waits for another tenant's step, and a
 // connection with little work hardly rests.
 //
-// Together, all tenants in debt pay at a fixed rate, in equal parts. A tenant which alone
-// is active never rests.
+// Together, all tenants in debt pay at a fixed rate, in equal parts. The only active tenant
+// never rests.
 type Shares struct {
 	rate float64 // processors
 

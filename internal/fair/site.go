@@ -34,8 +34,8 @@ type Room struct {
 }
 
 // GivesWay returns the index of the connection to close so a new connection can be
-// admitted, or -1 if there is room. There are the addresses of the admitted
-// connections, the oldest first; comes is the address of the new one.
+// admitted, or -1 if there is room. there holds the addresses of the admitted
+// connections, the oldest first; comes is the new connection's address.
 //
 // If a network of comes is full, the oldest connection in that network's busiest part
 // is closed; if the room is full, the oldest connection of the busiest network. A

@@ -60,8 +60,9 @@ func leave[R Rank]() {
 }
 
 // take adds a rank to the set of held locks. If the set already has this rank or a later one,
-// take returns the last of them instead. When the runtime reuses a goroutine's descriptor,
-// two goroutines successively use the same set; it is empty in between, so there is no race.
+// take adds nothing and returns the last rank in the set. When the runtime reuses a goroutine's
+// descriptor, two goroutines successively use the same set; it is empty in between, so there is
+// no race.
 //
 //go:norace
 func take(held *uint64, rank int) (has Rank) {

@@ -37,11 +37,11 @@ const Longest = 4 * time.Minute
 // kept is the number of refusals after which a client still returns at the given time.
 const kept = 3
 
-// Pause returns how long a client pauses that a busy server has refused, given the time
-// in the header and the number of consecutive refusals. At first, that is the time less a
-// random part of a second, because servers give whole seconds and expect the client then.
-// After kept refusals, each further one adds a random time. Its bound doubles, so that the
-// pause is at most Longest: if a crowd of clients that are always refused returned soon,
+// Pause returns how long a client waits after a busy server has refused it. after is the time
+// in the header, and refusals the number of consecutive refusals. Up to kept refusals, the
+// pause is after less a random part of a second, because servers round up to whole seconds.
+// Each further refusal doubles the bound of a random addition; the pause stays at most
+// Longest. Without the addition, a crowd that is always refused would return so soon that
 // refusals would leave the server no time for other work.
 func Pause(after time.Duration, refusals int) time.Duration {
 	more := min(after<<min(max(refusals-kept, 0), 10), Longest) - after

@@ -134,7 +134,7 @@ type crowdSeat struct {
 	key        [32]byte
 	aead       cipher.AEAD
 	generation uint32
-	heard      bool   // a frame has come: the first one's generation is that of the key
+	heard      bool   // a frame has arrived: generation, which the first frame sets, is known
 	number     uint64 // of the next frame
 }
 

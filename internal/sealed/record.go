@@ -53,7 +53,7 @@ const (
 	Joined                   // an AHP message without its part, and the part's key and position; Open returns the whole as Message
 	Place                    // the client's place in a crowd, see Crowd; for Open only
 	Told                     // AHP messages for a crowd, each after its length; Open returns each as Message
-	contents                 // one more than the last
+	contents                 // number of the values above
 )
 
 // Sizes, in bytes.

@@ -25,7 +25,7 @@ const (
 	joinedHead = 32 + 4 // of a Joined parcel: the part's key and position
 )
 
-// An answer that a Joined parcel shortens to its id begins so, and continues so behind the id.
+// Text before and behind the id of an answer which a Joined parcel shortens to that id.
 const (
 	answerFront = `{"jsonrpc":"2.0","id":`
 	answerAfter = `,"result":`

@@ -24,7 +24,7 @@ type Table struct {
 	groups map[string]*group
 	most   groups // a heap of the same groups
 	count  int    // unauthenticated connections
-	turn   uint64 // of the latest
+	turn   uint64 // highest turn of an Entry so far
 }
 
 // An Entry is a connection in a Table.

@@ -19,8 +19,8 @@ func Packet(at net.HardwareAddr) []byte {
 	return append(packet, slices.Repeat([]byte(at), 16)...)
 }
 
-// Addresses returns the hardware addresses of this machine's interfaces that are up and have
-// an IPv4 network with a broadcast address, at most a number of them.
+// Addresses returns at most the given number of hardware addresses: those of this machine's
+// interfaces that are up and have an IPv4 network with a broadcast address.
 func Addresses(most int) (list []string) {
 	for _, n := range networks() {
 		if at := n.at.String(); len(n.at) == 6 && !slices.Contains(list, at) && len(list) < most {

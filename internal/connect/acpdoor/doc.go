@@ -11,7 +11,7 @@
 //	session/resume   the same without the history
 //	session/list     the host's sessions
 //	session/prompt   a turn, or a queued message while a turn runs
-//	session/cancel   the end of that turn, or of the message in the queue
+//	session/cancel   ends that turn, or removes the queued message
 //	session/set_mode, set_config_option  the session's config; a model goes with the next message
 //
 // Turns, messages and answers of other clients are also shown in the editor.
@@ -23,7 +23,7 @@
 //	terminals             output in _meta.terminal_output for editors that show it, or else as text
 //	a list of to-dos      plan
 //	confirmations         session/request_permission with the host's options
-//	questions             elicitation/create; a choice without that becomes a request for permission
+//	questions             elicitation/create; for editors without it, a choice is a request for permission
 //	notices, usage, title notice, usage_update, session_info_update
 //	slash commands        available_commands_update
 //

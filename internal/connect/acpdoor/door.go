@@ -45,7 +45,7 @@ type Door struct {
 
 	dialing chan struct{} // full while a connection is being opened
 
-	mu       sync.Mutex // guards the fields below; taken before no other lock
+	mu       sync.Mutex // guards the fields below; no other lock is taken while it is held
 	can      acp.ClientCapabilities
 	shows    shows
 	client   *client.Client

@@ -147,8 +147,8 @@ func (s *session) sync(ctx context.Context, c *client.Client, how show, before f
 
 // Bounds for turns missing in a state.
 const (
-	maxPages = 500      // requests for them
-	maxOlder = 64 << 20 // their bytes
+	maxPages = 500      // requests for missing turns
+	maxOlder = 64 << 20 // bytes of missing turns
 )
 
 // older fetches the earlier turns if the host's state contains only the last ones. Each page

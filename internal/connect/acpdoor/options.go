@@ -99,7 +99,7 @@ func (o *options) mode() string {
 	return ""
 }
 
-// order of the categories in an editor.
+// order lists the categories of options in the order in which editors get them.
 var order = []string{acp.SessionConfigOptionCategoryMode, acp.SessionConfigOptionCategoryModel, acp.SessionConfigOptionCategoryThoughtLevel}
 
 func (o *options) ids() []string {

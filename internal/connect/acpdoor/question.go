@@ -157,7 +157,7 @@ func (s *session) complete(call *client.ToolCall) bool {
 		call.Input, _ = json.Marshal(text) // texts have JSON
 	}
 	if call.Status == "pending-result-confirmation" {
-		return true // its content is the result
+		return true // the call's content is the result to confirm
 	}
 	items, _ := ahp.MemberOf(objectOr(call.Edits), "items")
 	list := ahp.ElementsOf(items.Raw)

@@ -104,7 +104,7 @@ func (s *session) showTurn(t *client.Turn) {
 		part := &t.Parts[i]
 		if part.ID == "" && part.ToolCall == nil {
 			if nameless++; nameless <= v.parts {
-				continue // it has been shown
+				continue // the part was shown already
 			}
 		}
 		v.show(part)
