@@ -128,7 +128,7 @@ func (c *runCmd) sealing(s *streams) (*hostagent.Sealing, error) {
 	}
 	sealing := &hostagent.Sealing{Console: c.Console}
 	if !isTerminal(s.err) {
-		return sealing, nil // its output may be kept in a log
+		return sealing, nil // a code in output that is kept in a log would be no secret
 	}
 	sealing.Show = func(code hostagent.PairingCode) { showPairing(s.err, code, false) }
 	if !isTerminal(os.Stdin) {

@@ -315,7 +315,7 @@ func (c *runCmd) startAgents(s *streams) (stop func(), err error) {
 	if c.Upstream != "" {
 		return nil, errors.New("--agent and --upstream exclude each other; choose one")
 	}
-	dir := c.stateDir(s) // of this relay's host, because one process at a time may use it
+	dir := c.stateDir(s) // the sessions get a directory for each relay, because only one process at a time may use it
 	if dir != "" {
 		dir = filepath.Join(dir, "sessions-"+plainName(strings.TrimPrefix(c.Relay[0], "http")))
 	}

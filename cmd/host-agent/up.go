@@ -108,8 +108,8 @@ func (c *upCmd) runLine(serve *runCmd, file string) string {
 	return line
 }
 
-// recognize asks a command without --agent whether it is a coding agent. Otherwise it
-// is a host.
+// recognize asks a command without --agent whether it is a coding agent. Any other command
+// counts as a host.
 func (c *upCmd) recognize(ctx context.Context, s *streams) error {
 	command := agents.Behind(c.Command)
 	if len(command) == 0 || len(c.Agent) > 0 {

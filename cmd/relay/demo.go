@@ -164,7 +164,7 @@ func newDemoAgent(relay *gateway.Relay, upstream hostagent.Upstream, log *slog.L
 		return nil, err
 	}
 	return hostagent.New(hostagent.Config{
-		Plain:  true, // it is this process
+		Plain:  true, // the relay runs in this process
 		Relays: []string{relay.URL()}, Token: func() (string, error) { return token, nil },
 		Upstream: upstream, Version: cli.BuildVersion(), Log: log,
 	})

@@ -54,5 +54,5 @@ func (s *streams) printJSON(message []byte) {
 		return
 	}
 	line.WriteByte('\n')
-	_, _ = s.out.Write(line.Bytes()) // there is nobody to tell
+	_, _ = s.out.Write(line.Bytes()) // fails if the reader of the output is gone
 }

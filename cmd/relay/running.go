@@ -54,7 +54,8 @@ func (f relayFlag) running() (*runningRelay, error) {
 	return r, nil
 }
 
-// locate is running without the keys, which operate and hosts need.
+// locate finds the running relay like running, and loads no keys, which only operate and hosts
+// need.
 func (f relayFlag) locate() (*runningRelay, error) {
 	if f.Relay != "" {
 		at, err := baseURL("--relay", f.Relay)

@@ -247,7 +247,8 @@ func welcomeOwner(s *streams, relay *gateway.Relay) error {
 // last connections.
 const closeShare = 5
 
-// clientResume returns gateway.Config.ClientResume, where 0 stands for the default.
+// clientResume returns gateway.Config.ClientResume: for the flag's 0 a negative value, because
+// 0 means the default there.
 func (c *serveCmd) clientResume() time.Duration {
 	if c.ClientResume == 0 {
 		return -1

@@ -193,7 +193,7 @@ func nameOf(r io.Reader) string {
 type yamlFile struct {
 	name   string
 	values map[string]any
-	keys   []*yaml.Node // and their values, in turn
+	keys   []*yaml.Node // keys and values, alternating
 }
 
 // Validate refuses keys that match no flag of any command.

@@ -136,7 +136,7 @@ func fishCompletion(app *kong.Application) string {
 		}
 		for _, f := range p.flags {
 			if p.path != "" && slices.Contains(app.Flags, f) {
-				continue // they are everywhere
+				continue // the entry for the program itself completes this flag everywhere
 			}
 			fmt.Fprintf(&b, "complete -c %s -n %s -l %s -d %s", app.Name, fishQuote(here), f.Name, fishQuote(brief(f.Help)))
 			if enum := enumOf(f); len(enum) > 0 {

@@ -61,7 +61,7 @@ func readMemory(cgroup, machine memlimit.Provider) (Memory, error) {
 func (m Memory) percent(n int) int { return m.Bytes / 100 * n }
 
 // Queued returns the bytes that may be queued for clients: wanted, or a default if
-// wanted is 0, which most bounds outside of cgroups.
+// wanted is 0. Outside of cgroups, the default is at most most.
 func (m Memory) Queued(wanted, most int) (int, error) {
 	switch {
 	case m.Bytes == 0 && wanted == 0:

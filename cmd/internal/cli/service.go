@@ -93,8 +93,8 @@ func (s *Service) Install(start bool) (said string, err error) {
 	return fmt.Sprintf("Installed with %s. %s", svc.Platform(), s.logsAt(svc.Platform())), nil
 }
 
-// systemdPlatform is the service package's name of systemd. Its other ways for Linux
-// ignore --run-as, or start nothing at login.
+// systemdPlatform is the service package's name of systemd. The package's other platforms
+// on Linux ignore --run-as, or start nothing at login.
 const systemdPlatform = "linux-systemd"
 
 // place installs the service, or leaves nothing behind.
