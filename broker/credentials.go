@@ -60,14 +60,15 @@ func newCredentials(ctx context.Context, fetch func(context.Context) (string, er
 // return at once, and fetches would then add to the load.
 const maxShown = 3
 
-// ready fetches credentials if there are none, if they are due for renewal, or if a
-// server refused them: the relay may have new keys, or the server's clock may differ.
+// ready fetches credentials if there are none, if they are due for renewal, after maxShown
+// logins without an answer, or if a server refused them: the relay may have new keys, or
+// the server's clock may differ.
 func (c *credentials) ready(refused bool) {
 	c.mu.Lock()
 	good := c.jwt != "" && !(refused && c.shown > 0) && c.shown < maxShown && (c.renew.IsZero() || time.Now().Before(c.renew))
 	c.mu.Unlock()
 	if !good {
-		_ = c.update() // failure returns the error later
+		_ = c.update() // the method failure returns this error later
 	}
 }
 

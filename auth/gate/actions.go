@@ -87,7 +87,7 @@ func (a *Authority) judgeMessage(raw []byte) *refusal {
 	}
 	members, ok := onlyMembers(raw, messageMembers)
 	if !ok {
-		return no("a message with members other than text, attachments and model needs the level operate")
+		return no("a message with members other than text, origin, attachments and model needs the level operate")
 	}
 	if no := attachmentsKnown(members["attachments"]); no != nil {
 		return no

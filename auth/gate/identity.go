@@ -37,7 +37,7 @@ type Reverse int
 
 // Reverse values.
 const (
-	ReverseAlone  Reverse = iota // until another subject with write access has connected
+	ReverseAlone  Reverse = iota // until another subject that may make agents act has connected
 	ReverseAlways                // always: the client's token permits it
 	ReverseNever                 // never: the host's owner forbids it
 )
@@ -49,9 +49,9 @@ const (
 //     connection is closed.
 //   - A request that names a file of another subject's client is refused, because the
 //     host would ask that client for the file.
-//   - When another subject with write access has connected, the host may request files
-//     from this client only if the client's token permits it, because the other subject
-//     could have caused the request.
+//   - When another subject that may make agents act has connected, the host may request
+//     files from this client only if the client's token permits it, because the other
+//     subject could have caused the request.
 type Identity struct {
 	// Set by Enter, then read-only.
 	subjects *Subjects

@@ -242,7 +242,7 @@ func (r *reach) hinted(uri string) bool { return slices.ContainsFunc(r.host.Hint
 // judge returns the reason why a client's message is out of reach, or nil.
 func (r *reach) judge(target ahp.Target, env *ahp.Envelope) *refusal {
 	switch target {
-	case ahp.OnConnection, ahp.OnList, ahp.OnResources: // files are judged in the same way, with or without limited channels
+	case ahp.OnConnection, ahp.OnList, ahp.OnResources: // fileReach judges resources
 		return nil
 	case ahp.OnSubscriptions:
 		return r.judgeSubscriptions(env)
@@ -257,7 +257,7 @@ func (r *reach) judge(target ahp.Target, env *ahp.Envelope) *refusal {
 		case channel == ahp.RootChannel:
 			return r.judgeRoot(env)
 		case r.hinted(channel):
-			return nil // the response will show it
+			return nil // the response shows the terminal's owner, and is judged then
 		}
 	}
 	if no := r.judgeURI(string(env.Channel)); no != nil {

@@ -39,16 +39,16 @@ const (
 // clientIds of a subject with fewer. If none can be dropped, a new clientId is refused.
 type Subjects struct {
 	several atomic.Bool                       // more than one subject has connected since the host process started
-	lengths [3*maxClientIDLen + 1]atomic.Bool // lengths of the clientIds in lower case, since then
-	firsts  [utf8.RuneSelf]atomic.Bool        // their first bytes, if ASCII
+	lengths [3*maxClientIDLen + 1]atomic.Bool // lengths of the clientIds in lower case, since the host process started
+	firsts  [utf8.RuneSelf]atomic.Bool        // first bytes of these clientIds, if ASCII
 
 	mu      sync.Mutex // guards the fields below
 	known   map[string]*subject
 	owners  map[idHash]*clientID
 	bound   int        // clientIds with a connection
 	limit   int        // of owners
-	all     subjectSet // all that have connected
-	writers subjectSet // those with write access
+	all     subjectSet // those that have connected
+	writers subjectSet // those that may make agents act
 	endedAt time.Time  // the last sign that the host process has ended
 	conns   map[*Identity]bool
 }
@@ -120,7 +120,7 @@ func (s *Subjects) Enter(user User) *Identity {
 	return i
 }
 
-// note records that a subject has connected, and whether the subject may write.
+// note records that a subject has connected, and whether it may make agents act.
 func (s *Subjects) note(i *Identity) {
 	s.all.join(i.user.Subject)
 	s.several.Store(s.all.several)
@@ -284,7 +284,8 @@ func (s *Subjects) mayBegin(first byte) bool {
 	return s.firsts[first].Load()
 }
 
-// othersWrite reports whether another subject with write access is or was connected.
+// othersWrite reports whether another subject that may make agents act is or was
+// connected.
 func (s *Subjects) othersWrite(subject string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

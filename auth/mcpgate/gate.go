@@ -178,7 +178,8 @@ func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
 }
 
 // toUnknown judges a client's message on an mcp:// channel that the host has not named to
-// this client. A host that names no channels at all may use the scheme in its own way.
+// this client. Except in strict mode, a host that names no channels at all may use the
+// scheme in its own way.
 func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	if !g.view.Host().HasServers() && !g.cfg.Strict || belongsToRequest(env.Method) {
 		return gate.Decision{}

@@ -30,7 +30,7 @@ const (
 // Bounds.
 const (
 	maxName       = 128  // bytes of names that devices claim
-	maxPolled     = 1024 // requests with a known time of the last poll
+	maxPolled     = 1024 // requests with a known time of the next allowed poll
 	maxOfPerson   = 64   // devices of a person
 	maxInvitesOut = 256  // invitations in a tenant
 )

@@ -170,7 +170,8 @@ func (d *Directory) makeRoom(r *Request) error {
 	return err
 }
 
-// requests returns the waiting requests, and deletes the expired ones.
+// requests returns the requests that have not expired, decided or not. It deletes the
+// expired requests.
 func (d *Directory) requests() (waiting map[string]Request, err error) {
 	found, err := all[Request](d.store, requestPrefix)
 	if err != nil {

@@ -159,9 +159,9 @@ func (a *AgentLinks) Resumed() {
 // errRelayGone ends a link because its relay has crashed.
 var errRelayGone = errors.New("relay is gone")
 
-// RelaysGone ends the links to relay instances that have crashed. Only the first
-// report about an instance has an effect: if the instance opens a link again, it was
-// cut off, and did not crash.
+// RelaysGone ends the links to relay instances that have crashed. A call has no effect
+// on an instance that the previous call named too: if such an instance has opened a link
+// again, it was cut off, and did not crash.
 func (a *AgentLinks) RelaysGone(relays []string) {
 	a.mu.Lock()
 	var ended []*boundLink

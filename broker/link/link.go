@@ -239,8 +239,8 @@ func (l *Link) open(packet []byte) ([]byte, error) {
 	return l.tags.open(packet)
 }
 
-// Receive handles a received packet. It ignores a damaged packet, which the sender repeats
-// like a lost one.
+// Receive handles a received packet. For a damaged packet, it returns errDamaged and changes
+// nothing: the sender repeats the packet like a lost one.
 func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
 	body, damaged := l.open(packet)
 	r := Fields{B: body}

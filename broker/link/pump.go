@@ -17,8 +17,8 @@ type Bus interface {
 	// Publish sends one message and does not keep data.
 	Publish(subject string, data []byte) error
 
-	// Together calls publish, and sends all messages that it publishes for this
-	// subject's tenant at once when it returns.
+	// Together calls publish. When publish returns, the messages that it has published
+	// for this subject's tenant are sent at once.
 	Together(subject string, publish func())
 
 	// Subscribe sends the messages on a subject to the channel into, until cancel. The

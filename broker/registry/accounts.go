@@ -350,9 +350,9 @@ func (ta *tenantAccounts) dropForgotten() {
 	}
 }
 
-// refused returns a host's users with a revoked enrolment, by nkey, with the time
-// until when NATS must refuse their credentials. If users were merged into
-// auth.AllUsers, a revocation of any token of the host affects all of them.
+// refused returns a host's users with a revoked enrolment, by nkey. NATS must refuse
+// their credentials if these were issued up to the returned time. If users were merged
+// into auth.AllUsers, a revocation of any token of the host affects all of them.
 func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time.Time {
 	refused := map[string]time.Time{}
 	var last time.Time

@@ -87,7 +87,7 @@ type LeaseConfig struct {
 type LeaseHolder struct {
 	cfg     LeaseConfig
 	subject string
-	wake    chan struct{} // signals a call of Update; capacity 1
+	wake    chan struct{} // signals a call of Update or Recheck; capacity 1
 
 	// Owned by the caller of Acquire, Run and Release.
 	seq     uint64

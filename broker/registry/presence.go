@@ -23,7 +23,8 @@ import (
 // when it stops (which releases the host). The relay to which it is connected allows
 // it to renew only once a minute, see [Line]. While it has clients, it keeps the short
 // interval, because answers list crashed relays. Any relay may answer, and answers may
-// be lost. Requests are therefore numbered, and a repeated request changes nothing.
+// be lost. Requests are therefore numbered: a request that is late, or that arrives
+// twice, changes nothing.
 //
 // The relay that answers becomes the lease's keeper. Its answer contains its name, and
 // until the next login the host-agent sends its requests to
@@ -121,7 +122,7 @@ const (
 type leaseRequest struct {
 	Op       leaseOp  `json:"op"`
 	Instance string   `json:"instance"`           // the host-agent's instance
-	Seq      uint64   `json:"seq"`                // rises with each request, also when a request is repeated
+	Seq      uint64   `json:"seq"`                // rises with each request, also when the host-agent asks again
 	TakeOver bool     `json:"takeOver,omitempty"` // acquire the host even if a different instance holds it
 	Reason   string   `json:"reason,omitempty"`   // reason of a release, shown to users; default: the host-agent stopped
 	Presence Presence `json:"presence"`
@@ -163,7 +164,7 @@ type leaseAnswer struct {
 	Relay    string      `json:"relay,omitempty"`    // held: the relay that keeps the lease, to send further requests to
 	After    int64       `json:"after,omitempty"`    // retry: milliseconds to wait
 	Every    int64       `json:"every,omitempty"`    // held: allowed renewal interval in milliseconds, as long as the instance stays connected to this relay
-	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients still cannot connect, and which program must be upgraded
+	Upgrade  string      `json:"upgrade,omitempty"`  // to opHold: why clients still cannot connect, and which program must be upgraded
 }
 
 // A lease names the host-agent instance that serves a host. It ends one lease time

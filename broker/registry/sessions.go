@@ -39,7 +39,7 @@ type session struct {
 	Expects  bool      `json:"expects,omitempty"` // host-agents that it has refused are about to return
 }
 
-// A peer is another relay. Its silence is counted in this relay's own completed beats.
+// A peer is a relay. Its silence is counted in this relay's own completed beats.
 // So a relay is not considered silent because the store was unreachable, this process
 // was paused, or clocks differ.
 type peer struct {
@@ -61,7 +61,7 @@ type relaySessions struct {
 	r        *Registry
 	patience int // missed beats after which a peer's leases have expired
 
-	peers  map[string]*peer     // the other relays, by instance
+	peers  map[string]*peer     // all known relays, by instance
 	gone   map[string]time.Time // crashed instances, and when this relay learnt of the crash
 	beaten time.Time            // when the store last delivered this relay's own session
 }

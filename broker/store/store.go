@@ -311,7 +311,7 @@ func (s *Store) full() bool {
 }
 
 // Write makes several changes together, and returns a result for each. After a conflict,
-// followers get the current record.
+// the watch delivers the current record to followers.
 func (s *Store) Write(ctx context.Context, changes ...Change) []Result {
 	results := make([]Result, len(changes))
 	for done := 0; done < len(changes); done += writeAtOnce {

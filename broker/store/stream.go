@@ -369,7 +369,7 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	whole := true
 	if len(missing) > 0 {
 		s.cfg.Log.Warn("missing records written to the store again", "store", s.cfg.Name, "records", len(missing))
-		for _, r := range s.Write(ctx, missing...) { // what fails is repeated with the next change or read
+		for _, r := range s.Write(ctx, missing...) { // a failed write is repeated after the next complete read
 			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // a conflict means that a different relay has written it
 		}
 	}
@@ -387,7 +387,7 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 // errOther reports that a different stream has replaced this one.
 var errOther = errors.New("the stream was replaced")
 
-// tend removes expired records. It returns when the stream was replaced.
+// tend removes expired records from memory. It returns when the stream was replaced.
 func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -430,7 +430,7 @@ func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
 	}
 }
 
-// forget removes expired records.
+// forget removes expired records from memory.
 func (s *Store) forget(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,14 +14,15 @@ import (
 const maxCrowds = 16
 
 // A Crowd is a set of clients to which the pool passes each message in a single call. Package
-// audience calls its methods under the pool's lock.
+// audience calls Tell and End under the pool's lock.
 type Crowd interface {
 	// Tell sends messages to all clients in the crowd; seq is the highest serverSeq in them,
 	// or 0. It returns the clients that left by themselves since the previous call, which
 	// have not received the messages.
 	Tell(messages [][]byte, seq int64) (left []routing.ClientConn)
 
-	// Judge says how to send a notification to the crowd. It is called without the pool's lock.
+	// Judge returns how to send a notification to the crowd. It is called without the pool's
+	// lock.
 	Judge(message []byte, env *ahp.Envelope) Verdict
 
 	// End ends the crowd. All clients have left it before.
@@ -40,14 +41,14 @@ type Follower interface {
 	Part()
 }
 
-// A Verdict says how to send a notification to a crowd.
+// A Verdict is the way to send a notification to a crowd.
 type Verdict int
 
 // The verdicts.
 const (
-	ToAll Verdict = iota // the host's message, unchanged, to all clients
-	ToNone
-	ToEach // to each client alone, because the gates may change it
+	ToAll  Verdict = iota // the host's message, unchanged, to all clients
+	ToNone                // not at all
+	ToEach                // to each client alone, because the gates may change it
 )
 
 // A crowd is a set of viewers with the same subscriptions, all of them answered by the host.

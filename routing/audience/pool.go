@@ -63,8 +63,7 @@ type Config struct {
 	// pieces of different texts can form a message. Nil: no compression.
 	Deflate func(piece []byte, first, last, binary bool) []byte
 
-	// Crowd makes a crowd for clients that are a [Follower]; it may return nil. Nil: there
-	// are no crowds.
+	// Crowd makes a crowd for clients that are a [Follower]. Nil: there are no crowds.
 	Crowd func() Crowd
 
 	Life   context.Context   // its end ends calls that wait for a host
