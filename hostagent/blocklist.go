@@ -85,10 +85,10 @@ func (k *kick) valid() bool {
 	return ways == 1
 }
 
-// errNobody reports a kick without a matching connection.
+// errNobody reports a kick that matches no connection and no preview.
 var errNobody = errors.New("no such connection")
 
-// names reports whether a connection is the target, or of the target's subject.
+// names reports whether the kick ends this connection: it names the connection or its subject.
 func (k *kick) names(open *routing.Open) bool {
 	return k.Conn == open.ID || k.Subject != "" && k.Subject == open.Subject
 }

@@ -4,15 +4,18 @@
 // # The host
 //
 // An [Agent] opens a separate connection to the host for each client, so the host sees
-// each client's identity and capabilities. A monitor pings the host on one more
-// connection. From it, relays know whether the host is up while no client is
-// connected, and the host-agent can tell a connection closed by the host from a host
-// that is gone.
+// each client's identity and capabilities. Viewers are the exception: those of an audience
+// share a connection of their relay (package audience), and those of a link to a sealed
+// host share one of the host-agent. A monitor pings the host on one more connection, so
+// relays know whether the host is up even while no client is connected. If a client's
+// connection ends, the monitor shows whether the host has closed that connection only or
+// is gone.
 //
-// An [Upstream] is a WebSocket over TCP, TLS or a Unix socket, or a command. The
-// command is started for each connection and speaks AHP on its standard input and
-// output, with one message per line. Messages pass byte for byte, except that for a
-// command the line breaks between a message's tokens become spaces.
+// An [Upstream] is a WebSocket over TCP, TLS or a Unix socket, a host in this process
+// ([Local]), or a command. The command is started for each connection and speaks AHP on
+// its standard input and output, with one message per line. Messages that no gate changes
+// pass byte for byte, except that for a command the line breaks between a message's tokens
+// become spaces.
 //
 // # The client behind a connection
 //
@@ -40,17 +43,17 @@
 // # The host-agent's own requests
 //
 // The host receives a few requests on a client's connection that the client has not
-// sent. These are the only exceptions to the rule that each end receives the other
-// end's messages and nothing else:
+// sent:
 //
 //   - subscribe, for a channel to which the client is subscribed. From the answer, the
 //     host-agent learns a canvas before it serves its content (package contentproxy).
-//     When a client resumes with a replay, it also learns the MCP servers of its
-//     sessions (package mcpgate), and the contents and options that the host has named
-//     to it (package gate). It asks for at most 16 channels, and only for channels
-//     with unknown state.
+//     When a client resumes with a replay, the host-agent also learns the MCP servers
+//     of the client's sessions (package mcpgate), and the contents and options that
+//     the host has named to the client (package gate). It asks for at most 16
+//     channels, and only for channels with unknown state.
 //   - canvasReadResource, for a canvas that is shown to the client by URL and served
 //     by the host.
+//   - subscribe and authenticate, for a sign-in that the client has requested.
 //
 // Their ids begin with "host-agent-" and cannot be guessed. The gates judge them like
 // the client's requests, and the client does not receive their answers. Messages of a

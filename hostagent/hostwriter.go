@@ -252,7 +252,7 @@ func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, e
 }
 
 // errBadMessage reports invalid JSON-RPC.
-var errBadMessage = errors.New("no message")
+var errBadMessage = errors.New("not a JSON-RPC message")
 
 // answerClient queues a gate's answer for the client, or gives it to the host-agent's own request.
 // It ignores that the client may have left, because the client's earlier messages must still be

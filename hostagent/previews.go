@@ -18,12 +18,12 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// Previews. If a host has no canvas, a client may still open a port of the host's loopback
-// interface in the browser, provided that the host's owner permits the port and the
-// client's token permits a raw connection to it (createTcpConnection). A preview belongs to
-// the subject and to one session, to which the client must be subscribed when it opens the
-// preview. It does not belong to a connection, because the preview's browser tab may stay
-// open longer than the client. Relays send these requests on a stream for checks:
+// Previews. A client may open a port of the host's loopback interface in the browser, also
+// without a canvas. The host's owner must permit the port, and the client's token a raw
+// connection to it (createTcpConnection). A preview belongs to the subject and to one
+// session, to which the client must be subscribed when it opens the preview. It does not
+// belong to a connection, because the preview's browser tab may stay open longer than the
+// client. Relays send these requests on a stream for checks:
 //
 //	POST   /?port=3000  opens a preview, or finds the open one → Preview
 //	GET    /            → the subject's previews in that session, or all for ahp-root://

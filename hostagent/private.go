@@ -40,7 +40,6 @@ const (
 	maxPrivateChats = 256 // most channels that are kept for a session when it becomes private
 )
 
-// privateSession is a private session.
 type privateSession struct {
 	Owner    string   `json:"owner"`
 	Channels []string `json:"channels,omitempty"` // channels that belong to the session

@@ -62,7 +62,7 @@ func decodePieces(encoded []byte, each func(payload, whole []byte, first, last, 
 }
 
 // sharesHost reports whether a client shares its connection to the host with others: it came by a
-// link, and has level look. A host in the host-agent's own process is not shared.
+// link, and has level look. A host process of the client's own (a command) is not shared.
 func (c *hostConn) sharesHost() bool {
 	seal := c.conn.seal
 	return seal != nil && seal.guest && !c.agent.ownProcess() && !c.policy.Access.Includes(auth.AccessTalk)

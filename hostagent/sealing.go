@@ -122,7 +122,6 @@ func (s *sealing) tag(line *routing.AgentConn, sum [32]byte, own uint64) (tag [r
 	return s.session.Tag(sum, s.before+own-s.greeted)
 }
 
-// send sends a parcel.
 func (s *sealing) send(content sealed.Content, body []byte) error {
 	due, err := s.take(content, body)
 	if due {
@@ -131,7 +130,6 @@ func (s *sealing) send(content sealed.Content, body []byte) error {
 	return err
 }
 
-// sendJSON sends a parcel with a value as JSON.
 func (s *sealing) sendJSON(content sealed.Content, value any) error {
 	body, err := json.Marshal(value)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	maxShareSets = 1024             // most sets; the set that was not used for longest is forgotten
 	sharedWindow = 8 << 20          // most bytes of remembered messages, plain and sealed
 	epochTime    = 10 * time.Minute // an epoch's keys are used no longer than this
-	lagTime      = 2 * time.Second  // a reader that lacks a message for up to twice this time leaves its set
+	lagTime      = 2 * time.Second  // a reader that lacks a message for this time is removed from its set, within twice the time
 	leftTime     = 4 * time.Second  // after a reader has left, new keys are used within this time
 )
 
@@ -53,7 +53,7 @@ type shareSet struct {
 	last    uint64                 // number of the newest message
 	epoch   *sealed.Epoch          // the keys in use; nil if the next message gets new keys
 	until   time.Time              // when the epoch ends
-	mark    uint64                 // number of the newest message at least lagTime ago
+	mark    uint64                 // number of the newest message that is at least lagTime old
 	marked  time.Time
 }
 

@@ -113,7 +113,6 @@ func (s *speaker) request(id int, method string, channel []byte, more string) er
 	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s%s}}`, id, method, channel, more))
 }
 
-// dispatch sends an action.
 func (s *speaker) dispatch(channel []byte, seq int, action []byte) error {
 	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":%d,"action":%s}}`, channel, seq, action))
 }

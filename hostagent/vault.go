@@ -210,7 +210,6 @@ func (v *vault) remove(what string, owner bool) error {
 	return v.saveLocked()
 }
 
-// fingerprint returns the host's fingerprint.
 func (v *vault) fingerprint() sealed.Fingerprint { return sealed.HostFingerprint(v.secret.Public()) }
 
 // DeviceInfo describes a device of a sealed host.

@@ -322,8 +322,8 @@ func (e *heldError) Unwrap() error { return e.error }
 var errLost = errors.New("the host left before it confirmed a waiting item")
 
 // author finds the keys of the device that has signed the item, and what its person may
-// do. known is false if there is no such device. At a sealed host, its grants decide, and
-// out is the reason if they no longer admit it.
+// do. known is false if there is no such device. out is the reason if the author has lost
+// all authority: stated by the relay or, at a sealed host, found in the device's grants.
 func (d *delivering) author() (keys sealed.Identity, known bool, out string) {
 	o, a := d.offer, d.items.agent
 	d.open = routing.Open{Subject: o.Subject, Token: o.Token, DeviceID: o.Device, Device: o.Name, Access: o.Access, Channels: o.Channels, Methods: o.Methods}
@@ -357,8 +357,8 @@ func (w *waitingItems) admit(d *waitbook.Device) (*sealed.Authority, error) {
 	return sealed.Admit(s.vault, s.secret.Public(), identity, d.Vouch.Grants, time.Now())
 }
 
-// readers returns the devices that may read their person's new items: without those which a
-// sealed host no longer admits.
+// readers returns those of a person's devices that may read new items. A sealed host leaves
+// out devices that it no longer admits.
 func (w *waitingItems) readers(devices []waitbook.Device) (list []WaitingDevice) {
 	for i := range devices {
 		d := &devices[i]

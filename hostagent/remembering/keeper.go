@@ -82,7 +82,6 @@ func (ask Ask) Do(ctx context.Context, instance string, r *remember.Request) (an
 	return answer, err
 }
 
-// A session is the state of a session.
 type session struct {
 	uri     string
 	summary map[string]json.RawMessage

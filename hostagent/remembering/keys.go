@@ -106,7 +106,6 @@ func newKey() []byte {
 	return key
 }
 
-// saveLocked writes the file.
 func (r *keyring) saveLocked() error {
 	if r.path == "" {
 		return nil
@@ -137,7 +136,6 @@ func (r *keyring) seal(id string, content []byte, at time.Time) (*remember.Recor
 	return record, r.vault.Seal(record, content)
 }
 
-// current returns the present keys.
 func (r *keyring) current() remember.Vault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +213,6 @@ func (r *keyring) hand(to Holder) error {
 	})
 }
 
-// all returns the holders.
 func (r *keyring) all() []Holder {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -89,7 +89,6 @@ type Watch struct {
 	shown    int // number last given to Config.Working
 }
 
-// A session is the state of a host's session.
 type session struct {
 	uri      string
 	title    string
