@@ -77,10 +77,10 @@
 //
 // # Channels
 //
-// The channels are ahp-root://, the sessions demo:/…, their chats
-// ahp-chat://default/<base64url of the session>, terminals
-// agenthost-terminal:…, resource watches ahp-resource-watch://r/…, open
-// canvases ahp-canvas:/<id>, and ahp-otlp://logs/<level> without state.
+// The channels are ahp-root://, sessions <provider>:/…, their default chats
+// ahp-chat://default/<base64url of the session>, terminals agenthost-terminal:…,
+// resource watches ahp-resource-watch://r/…, open canvases ahp-canvas:/<id>, and
+// ahp-otlp://logs/<level> without state.
 //
 // The action notification publishes state changes. One serverSeq numbers them for the
 // whole host. An envelope is encoded once: all subscribers receive the same bytes in
@@ -229,11 +229,11 @@
 // session/inputNeededSet has a request of kind toolAuthentication. A client's
 // tools/call gets -32007 in that case.
 //
-// The reference server keeps a list of tasks. It has tools (add_task, list_tasks,
-// count, fail, grow, read_log for apps only, secret for the model only, publish, which
-// needs the scope tasks.publish, and show_board), the resources tasks://about,
-// tasks://dot and ui://tasks/board, an MCP App, and the template
-// tasks://task/{number}. Prompts drive it:
+// The reference server keeps a list of tasks. Its tools are add_task, list_tasks, count,
+// fail, grow, show_board, read_log (for apps only), secret (for the model only) and
+// publish (needs the scope tasks.publish). Its resources are tasks://about, tasks://dot,
+// ui://tasks/board, which is an MCP App, and the template tasks://task/{number}. Prompts
+// drive it:
 //
 //	mcp tool [SERVER/]TOOL {…}   the agent uses a tool
 //	mcp app                      the same for show_board

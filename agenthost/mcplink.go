@@ -172,7 +172,7 @@ func (c *mcpCall) wait(stop <-chan struct{}) (json.RawMessage, error) {
 	case <-stop:
 		c.cancel("")
 		c.link.forget(c.id)
-		return nil, errors.New("nobody waits for this call any more")
+		return nil, errors.New("the caller has stopped waiting for this call")
 	}
 }
 

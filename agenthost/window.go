@@ -150,8 +150,8 @@ func utf16Units(text string) int {
 
 func utf16Bytes(text string) int { return 2 * utf16Units(text) }
 
-// creditLocked records how much the client has consumed: whole messages, in order. It
-// ignores values below the last one; any other value ends the subscription.
+// creditLocked records how much the client has consumed: whole messages, in order. A value
+// that is not above the last one is ignored. A value inside a message ends the subscription.
 func (c *conn) creditLocked(raw json.RawMessage) {
 	credit, err := decodeParams[struct {
 		Channel       string `json:"channel"`

@@ -118,7 +118,7 @@ func (s *script) steerMCP(verb string, args []string) error {
 	case "remove", "add":
 		err = h.RemoveMCP(session, server, verb == "remove")
 	default:
-		err = fmt.Errorf("not a word about MCP: %s", verb)
+		err = fmt.Errorf("unknown prompt: mcp %s", verb)
 	}
 	if err != nil {
 		return &agenthost.TurnError{ErrorType: "mcp", Message: err.Error()}

@@ -162,7 +162,6 @@ func (s *taskServer) list() taskList {
 	return taskList{slices.Clone(s.tasks)}
 }
 
-// countInput is the input of count.
 type countInput struct {
 	To    int `json:"to" jsonschema:"how far to count, 1 to 1000"`
 	Pause int `json:"pause,omitempty" jsonschema:"milliseconds between the numbers"`
