@@ -227,8 +227,8 @@ Ctrl-C ends the demo; nothing of it is kept.
 	return cli.PrintQR(out, out, shortAddress(relay.URL(), token))
 }
 
-// shortAddress returns the console's address without the host, which is the token's
-// only one. Its QR code fits 80 columns.
+// shortAddress returns the console's address without the host's name: the token permits
+// one host only. The address's QR code fits 80 columns.
 func shortAddress(relay, token string) string {
 	return relay + "/#" + url.Values{"token": {token}}.Encode()
 }

@@ -95,7 +95,7 @@ func (d *diagnosis) add(name string, get func() ([]byte, error)) {
 	data, err := get()
 	if err != nil {
 		d.missing = append(d.missing, cli.Mask(name+": "+err.Error()))
-		data = append(data, "\nnot whole: "+err.Error()+"\n"...)
+		data = append(data, "\nincomplete: "+err.Error()+"\n"...)
 	}
 	data = []byte(cli.Mask(string(data)))
 	head := &tar.Header{Name: "ahp-relay-diag/" + name, Mode: 0o600, Size: int64(len(data)), ModTime: d.now, Typeflag: tar.TypeReg}

@@ -238,8 +238,8 @@ func (p *pipe) awaitDirect(ctx context.Context) error {
 	}
 }
 
-// keep appends a message to the early messages. It reports waits false if the message can be
-// sent directly.
+// keep appends a message to the early messages. If the message can be sent directly, waits is
+// false.
 func (p *pipe) keep(message []byte, one *ping) (waits, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,11 +18,11 @@ const (
 	restEvery = 5 * time.Second        // largest interval
 	giveAgain = 10 * time.Second       // shortest time between two returns, unless worthAtOnce is reached
 
-	quietBytes  = 256 << 10 // at most so much was allocated between two samples
-	worthBytes  = 8 << 20   // at least so much was allocated since the last return
+	quietBytes  = 256 << 10 // most allocation between two samples of a quiet process
+	worthBytes  = 8 << 20   // least allocation since the last return that is worth another
 	worthAtRest = 1 << 20   // the same for a process at rest
 
-	worthAtOnce = 32 << 20 // so much was allocated since the last return that giveAgain does not apply
+	worthAtOnce = 32 << 20 // allocation since the last return from which giveAgain does not apply
 
 	// If the live heap has at least largeHeap bytes, garbage is collected when it reaches
 	// half of the heap. A smaller heap saves processor time instead: garbage may grow to the

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Own makes a program start in its own process group, so that [Kill] can end the whole
-// group, and a Ctrl-C for this program does not reach it.
+// Own makes a program start in its own process group. [Kill] then ends the whole group, and
+// a Ctrl-C for this program does not reach the group.
 func Own(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // OwnSession makes a program start in its own session, so signals from the terminal do

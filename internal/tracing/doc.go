@@ -2,8 +2,8 @@
 //
 // A relay and a host-agent send their spans to a collector independently, and the link carries no
 // trace ids. Still both spans belong to one trace: both ends know the connection's id
-// ([routing.Open.ID]) and the bytes of the request's id, and derive from them the ids of the trace
-// and of the relay's span, which is the parent of the host-agent's.
+// ([routing.Open.ID]) and the bytes of the request's id. From these, both derive the ids of the
+// trace and of the relay's span, the parent of the host-agent's span.
 //
 //	client           its own, if announced in params._meta.traceparent (W3C Trace Context, in
 //	                 _meta like MCP), or in the Traceparent header of its WebSocket handshake

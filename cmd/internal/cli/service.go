@@ -29,7 +29,7 @@ type Service struct {
 	Env map[string]string // additions to the service's environment
 }
 
-// noProgram stands for the service where a command only controls it.
+// noProgram takes the program's place in a command that only controls the service.
 type noProgram struct{}
 
 func (noProgram) Start(service.Service) error { return nil }

@@ -140,7 +140,7 @@ func (s *session) sync(ctx context.Context, c *client.Client, how show, before f
 		}
 	}
 	if len(early) >= maxEarly {
-		return errors.New("the session is busier than this connection")
+		return errors.New("too many actions arrived while the session's state was read")
 	}
 	return nil
 }

@@ -275,8 +275,8 @@ func (h *host) untilClosed(ctx context.Context, in answerInput, changed <-chan s
 	}
 }
 
-// wait returns the questions of a session as soon as there are any, or its state at its
-// turn's end or the end of the time.
+// wait waits until a session has questions or no longer works, at most for the requested time.
+// It returns the session's questions and status.
 func (d *Door) wait(ctx context.Context, in waitInput) (string, error) {
 	limit := min(max(time.Duration(in.Seconds)*time.Second, time.Second), maxWait)
 	ctx, cancel := context.WithTimeout(ctx, limit+callTime)
