@@ -24,8 +24,9 @@ const (
 	readsAtOnce = 8    // most reads that run at the same time
 )
 
-// A canvasGate replaces the addresses of canvases in messages to the client.
-// When a canvas ends, it informs the previews and the streams.
+// A canvasGate replaces the addresses of canvases in messages to the client. It also
+// forgets canvases from which the client unsubscribes, and closes the previews of
+// removed sessions.
 type canvasGate struct {
 	canvas *contentproxy.Conn
 	live   *live

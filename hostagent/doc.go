@@ -62,8 +62,8 @@
 //
 // # The ends of a connection
 //
-// When a client leaves, its last messages are still written, within a few seconds, and
-// the connection to the host is closed. When the host closes the connection, the
+// When a client leaves, its last messages are still written, for at most 30 s, and the
+// connection to the host is closed. When the host closes the connection, the
 // client is closed with CloseResync, or with CloseHostOffline if the host has closed
 // the monitor's connection as well.
 //

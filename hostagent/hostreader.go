@@ -28,7 +28,7 @@ type hostReader struct {
 	env  ahp.Envelope            // envelope of the current message
 	last uint32                  // cache slot of the last known notification
 	row  []*routing.Notification // permitted by the gates, but not yet passed on
-	due  bool                    // true until the batch of messages that arrived together is flushed
+	due  bool                    // conn.Send must be called for messages queued since its last call
 }
 
 // run passes the host's messages to the client, and returns why it ended. While

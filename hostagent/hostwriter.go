@@ -269,8 +269,8 @@ func (w *hostWriter) answerClient(env *ahp.Envelope, answer []byte) {
 	}
 }
 
-// noteSent records the clientId in an initialize or reconnect that was sent to the host, and probes
-// the client's earlier connections.
+// noteSent records the clientId in an initialize or reconnect that is about to be written to the
+// host, and probes the client's earlier connections.
 func (w *hostWriter) noteSent(env *ahp.Envelope) {
 	if env.Kind != ahp.Request || string(env.Method) != "initialize" && string(env.Method) != "reconnect" {
 		return

@@ -43,8 +43,9 @@ func (p *pausing) err() error {
 	return nil
 }
 
-// refused begins a pause, and returns its end. The pause lasts as long as the relay
-// demanded, and twice as long after each further refusal, with jitter.
+// refused begins a pause, and returns its end. After a refusal for a limit, the pause lasts
+// as long as the relay demanded, and twice as long after each further refusal, with jitter.
+// For a busy relay, package retryafter decides.
 func (p *pausing) refused(e *limitError) (until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -208,8 +208,8 @@ func (l *live) all() []*canvasStream {
 }
 
 // left records the visible canvases of a client whose connection ends: the
-// client may return. It records nothing if the client was kicked or its token
-// was revoked.
+// client may return. If the client was kicked or its token has ended, left
+// removes the client's records instead.
 func (l *live) left(c *hostConn, clientID string) {
 	sentAway := c.isSentAway()
 	l.previews.clientLeft(c.open.Subject, c.open.Authority(), sentAway)

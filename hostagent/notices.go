@@ -31,8 +31,9 @@ const (
 	noticeTimeout = 2 * time.Second
 )
 
-// notices reports the host's events to relays, and writes the last state of its sessions
-// there, until ctx ends.
+// notices exchanges everything with relays that belongs to no client's connection, until ctx
+// ends: events and answers to them, last states of sessions, waiting items, orders to wake
+// machines, and revocations of kept connections.
 func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	var watching sync.WaitGroup
 	defer watching.Wait()

@@ -89,7 +89,7 @@ type openPreview struct {
 	authority string // only clients with this class of authority may use the preview
 	policy    gate.Policy
 	used      time.Time // when a browser last sent a request
-	left      time.Time // when the last of its clients left without being kicked or revoked
+	left      time.Time // when a client of it last left; zero if that client was kicked or its token has ended
 }
 
 // isFor reports whether a client may use the preview.
@@ -166,8 +166,8 @@ func (p *previews) list(wanted func(*openPreview) bool) []Preview {
 	return list
 }
 
-// end closes the previews for which over returns true, and their streams, and returns their
-// number.
+// end closes the previews for which over returns true, and returns their number. watch then
+// ends their streams.
 func (p *previews) end(over func(*openPreview) bool) (ended int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -162,7 +162,8 @@ func (s *sealing) silence() {
 	s.agent.seals.shared.leave(s, true)
 }
 
-// stop releases the timers. No record is sent afterwards.
+// stop ends the stream: it releases the timers, leaves all sets and crowds, and stops
+// counting a link's viewer. No record is sent afterwards.
 func (s *sealing) stop() {
 	s.agent.seals.held.Add(-int64(s.held)) // open is not called any more
 	s.held = 0

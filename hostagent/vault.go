@@ -82,7 +82,7 @@ const (
 	maxRemoved = 1 << 14
 )
 
-// firstSubject is the subject of the first device, which owns the host.
+// firstSubject is the subject of a pairing code that names none.
 const firstSubject = "owner"
 
 // openVault opens a host's vault, or creates one with a new key.
@@ -262,8 +262,8 @@ type PairingCode struct {
 	Expires time.Time   `json:"expires"`
 }
 
-// makeCode makes a code in place of the previous one, and completes its link. The first
-// device to use a code owns the host.
+// makeCode makes a code in place of the previous one, and completes its link. Without a
+// subject and a level, the device that uses the code becomes an owner of the host.
 func (v *vault) makeCode(subject string, level auth.Access, link sealed.PairLink) (PairingCode, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -320,7 +320,8 @@ type PairingRequest struct {
 	Level       auth.Access `json:"level"`
 }
 
-// errCodeUsed reports that another device has used the code first.
+// errCodeUsed reports that another device has used the code first, or that too many devices
+// wait.
 var errCodeUsed = errors.New("the pairing code has been used")
 
 // errRemovedKeys reports that a removed device tries to pair. Its return would also
@@ -389,7 +390,7 @@ func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) e
 	return v.saveLocked()
 }
 
-// empty reports whether no device is paired.
+// empty reports whether no device is paired. The devices of links do not count.
 func (v *vault) empty() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

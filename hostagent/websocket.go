@@ -329,7 +329,7 @@ func (s *webSocket) getBuffer() (err error) {
 // appendNext appends n bytes to a message that has its own buffer. The buffer grows only
 // as bytes arrive.
 func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
-	pieces := len(message) > 0 // further frames follow
+	pieces := len(message) > 0 // the message has several frames
 	for n > 0 {
 		if free := cap(message) - len(message); free == 0 {
 			room := n

@@ -353,7 +353,7 @@ func (k *Keeper) nextAt(checked time.Time) time.Time {
 	return at
 }
 
-// writableLocked returns the sessions that get a record.
+// writableLocked returns the sessions that get a record: the latest mostSessions.
 func (k *Keeper) writableLocked() []*session {
 	all := slices.Collect(maps.Values(k.sessions))
 	if len(all) > mostSessions {
@@ -553,7 +553,7 @@ func (k *Keeper) put(ctx context.Context, id string, content []byte, at time.Tim
 	return nil
 }
 
-// dropAll removes the records of ended sessions.
+// dropAll removes the records in drops from the relays.
 func (k *Keeper) dropAll(ctx context.Context) error {
 	k.mu.Lock()
 	ids := slices.Collect(maps.Keys(k.drops))

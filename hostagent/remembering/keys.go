@@ -31,8 +31,8 @@ type keyFile struct {
 	Wipe    bool     `json:"wipe,omitempty"`  // relays may have records from before the host was sealed, or unsealed; remove them
 }
 
-// A Holder is a client that has received the keys. End and Rests are set for sealed hosts,
-// which decide themselves whether a holder is still admitted.
+// A Holder is a client that has received the keys. End, Rests and Class are set for sealed
+// hosts, which decide themselves whether a holder is still admitted.
 type Holder struct {
 	auth.Holder
 	End   time.Time `json:"end,omitzero"`

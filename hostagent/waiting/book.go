@@ -23,11 +23,11 @@ import (
 
 // Bounds of a Book.
 const (
-	MaxEntries = 512 // most entries in the journal; a new entry replaces the oldest reported entries
+	MaxEntries = 512 // most entries in the journal; a new entry replaces a reported entry
 	maxName    = 100 // longest name of a device, in bytes
 
 	keepOver  = 24 * time.Hour     // how long a reported entry is kept after its item has expired
-	keepStuck = 8 * 24 * time.Hour // how long any other entry is kept; by then, relays have forgotten its item
+	keepStuck = 8 * 24 * time.Hour // the same for an entry that is not reported; by then, relays have forgotten its item
 )
 
 // A Device is a device on which a person may leave items.
@@ -275,8 +275,8 @@ func (b *Book) Entry(id string) (Entry, bool) {
 var ErrFull = errors.New("too many results of waiting items are not reported yet")
 
 // Write writes an item's entry durably. It removes old entries. If the journal is full, it
-// also removes reported entries, those that expire first: relays do not offer their items
-// again.
+// also removes the reported entry that expires first, because relays do not offer its item
+// again. A strict Book removes no such entry.
 func (b *Book) Write(id string, e Entry, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
