@@ -31,7 +31,7 @@ type sealedEnd struct {
 	session *sealed.Session // only the reader calls Open
 	away    func() bool
 
-	silent  atomic.Int32 // heartbeat intervals since the last record
+	silent  atomic.Int32 // intervals of sealTick since the last record
 	opened  atomic.Uint64
 	answers chan []byte // answers to requests to the host-agent
 	stop    func()      // stops live

@@ -201,8 +201,8 @@ func (s *Session) Seal(content Content, body []byte) (frames [][]byte, err error
 	return frames, err
 }
 
-// cut splits a parcel into pieces, and calls each with each piece. Head free bytes precede
-// the piece, and room for a tag follows it.
+// cut splits a parcel into pieces, and calls each with a frame for each piece: head free
+// bytes, the piece, and room for a tag.
 func cut(content Content, body []byte, head int, each func(frame []byte) error) error {
 	size := Padded(headSize + len(body))
 	front := binary.BigEndian.AppendUint32([]byte{byte(content)}, uint32(len(body)))
