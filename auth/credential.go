@@ -88,8 +88,8 @@ func (t Tokens) RenewCredential(e Enrolment, replaced string) (string, error) {
 	return t.issueWith(set, credentialKind, next)
 }
 
-// Outdated reports whether a host-agent should renew its token: a relay key is missing in
-// it, or an older key set has signed it.
+// Outdated reports whether a host-agent should renew its token: the relay keys in it are
+// not the present ones, or an older key set has signed it.
 func (t Tokens) Outdated(token string) bool {
 	cl, kid, err := peekRelayKeys(token)
 	return err == nil && (kid != t.keys.signing().tokenID || !slices.Equal(cl.RelayKeys, t.relayKeyTexts()))

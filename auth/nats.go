@@ -24,7 +24,7 @@ const MaxReaderTTL = 24 * time.Hour
 // Limits for a host-agent's NATS user, and for a channel reader.
 const (
 	readerMaxSubs   = 16
-	agentMaxSubs    = 512     // a link needs one subscription, and there are at most 256 links
+	agentMaxSubs    = 512     // a host-agent needs a few: one subscription receives for all of its links
 	agentMaxPayload = 1 << 20 // bytes; link packets are smaller
 )
 

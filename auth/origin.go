@@ -16,7 +16,8 @@ const (
 	// grant.
 	MaxOrigins = 16
 
-	// MaxOriginsText is the total length of the names in a grant's origins, in bytes.
+	// MaxOriginsText is the largest total length of the names in a grant's origins, in
+	// bytes.
 	MaxOriginsText = 1 << 10
 )
 

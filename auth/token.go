@@ -52,7 +52,7 @@ const MaxConnections = 1 << 20
 type Client struct {
 	ID       string    // unique ID of the token
 	Tenant   string    // name of the tenant
-	Subject  string    // the user's name, for display
+	Subject  string    // the user's name, by which hosts and revocations identify the user
 	Hosts    []string  // patterns of host names
 	Access   Access    // at these hosts
 	IssuedAt time.Time // to the second

@@ -214,8 +214,8 @@ func (t *Tenants) Await(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// OnDemand enables opening accounts on demand: for Subscribe, and for logins at an
-// embedded server. Only the first call has an effect.
+// OnDemand enables opening accounts on demand: for Use and Subscribe, and for logins at an
+// embedded server. Call it once.
 func (t *Tenants) OnDemand(d Demand) {
 	t.mu.Lock()
 	t.demand = d
@@ -364,7 +364,7 @@ func (t *Tenants) Close() {
 	}
 }
 
-// errNotOpen reports that a tenant's account is not open, and may not be opened.
+// errNotOpen reports that a tenant's account is not open, and was not opened on demand.
 var errNotOpen = errors.New("account is not open")
 
 // Publish implements [link.Bus].

@@ -11,8 +11,8 @@ import (
 // reading that client's connection to the host. For this, the connection's reader calls
 // Wait before each read. The host's messages then stay in the host's own socket, as if
 // the client were connected there directly. The queue's bound is lower while memory is
-// short. In a crowd (see crowdShare), it is also lower for clients that have not yet
-// shown that they read. Before it reads a message longer than [Reserved], the reader
+// short. While the host-agent is crowded (see crowdShare), it is also lower for clients
+// that have not yet shown that they read. Before it reads a message longer than [Reserved], the reader
 // calls Reserve, which waits for room. So the bound for all streams together is rarely
 // exceeded.
 //
@@ -236,7 +236,8 @@ func (t *turn) give() {
 }
 
 // Reserve waits for room for a message of n bytes that is about to be read from the
-// host. Callers are served in order. It returns the same errors as Wait.
+// host. Callers are served in order. The error is [ErrConnClosed] if the client has left
+// or done is closed.
 func (c *AgentConn) Reserve(done <-chan struct{}, n int) error {
 	a := c.link.agent
 	t := &turn{conn: c, bytes: n, ready: make(chan struct{})}

@@ -94,8 +94,7 @@ func (s *Server) GatewayAddr() string {
 	return ""
 }
 
-// ParseRemotes parses REGION=HOST:PORT values. Each names one server in a different
-// region.
+// ParseRemotes parses REGION=HOST:PORT values. Each names one server of a region.
 func ParseRemotes(list []string) (map[string][]string, error) {
 	remotes := map[string][]string{}
 	for _, entry := range list {

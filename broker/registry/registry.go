@@ -450,8 +450,8 @@ func (r *Registry) storeAway() error {
 // that no other relay can change it.
 func (r *Registry) decidesAlone() bool { return r.cfg.Revive != nil && !r.cfg.Cluster }
 
-// Degraded returns a text that describes missing copies or connections of this relay,
-// or "".
+// Degraded returns a text about a fault of the store, of this relay's keys or of other
+// regions, or "".
 func (r *Registry) Degraded() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -25,8 +25,8 @@ type upkeep struct {
 	status storeStatus
 }
 
-// tidyStore removes ended sessions and expired revocations from the store, on behalf of
-// all relays.
+// tidyStore ends the leases of lost relays, and removes ended sessions and expired
+// revocations from the store. It does so on behalf of all relays.
 func (u *upkeep) tidyStore(ctx context.Context) error {
 	if err := u.endLost(ctx); err != nil {
 		return err

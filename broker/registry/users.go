@@ -20,7 +20,7 @@ const maxUsers = 16
 // userSlack allows for a NATS server's clock that is late.
 const userSlack = time.Minute
 
-// A natsUser is the NATS user that a host-agent has got for an enrolment token.
+// A natsUser is the NATS user that a host-agent has received for a token.
 type natsUser struct {
 	NKey    string    `json:"nkey"`    // public key, or auth.AllUsers
 	Token   string    `json:"token"`   // id of the token; empty for auth.AllUsers
