@@ -11,7 +11,7 @@ import (
 // A line is a Conn's network connection, and the way to probe its peer.
 type line struct {
 	*netConn
-	ask   func(ctx context.Context) error // sends a ping, and returns when the peer has answered or the connection ends
+	ask   func(ctx context.Context) error // sends a ping, and waits for the answer
 	relay string                          // instance of the relay at the far end; "": unknown
 }
 

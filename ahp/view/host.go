@@ -171,8 +171,8 @@ func (h *Host) clientLocked(key clientKey) *client {
 	return c
 }
 
-// greet records a client's declaration if it has made one. Otherwise it returns the
-// client's earlier declaration.
+// greet records a client's declaration if declares is set. It returns the client's latest
+// declaration.
 func (h *Host) greet(key clientKey, says hello, declares bool) (before hello, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

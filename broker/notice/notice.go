@@ -44,7 +44,7 @@ const (
 	Test    Kind = "test"    // a test of a notification target
 )
 
-// Kinds lists all kinds in display order.
+// Kinds lists the kinds that a notification target may select, in display order.
 var Kinds = []Kind{Approval, Question, SignIn, Input, Done, Failed, Undelivered, Offline, Joined}
 
 // says has the words for an event, after the name of its session or host.
@@ -122,7 +122,7 @@ type Push struct {
 const (
 	MaxID      = 64
 	MaxURI     = 4096
-	MaxTitle   = 200 // bytes, like the limits below
+	MaxTitle   = 200 // bytes, like MaxText, MaxDetail and MaxLabel
 	MaxText    = 500
 	MaxDetail  = 1000
 	MaxOptions = 8
@@ -195,8 +195,8 @@ func Cut(s string, limit int) string {
 	return s + more
 }
 
-// printable replaces characters which could disguise a text: control characters and
-// changes of text direction.
+// printable removes characters which could disguise a text: control characters and
+// changes of text direction. It replaces line breaks and tabs by spaces.
 func printable(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t' || r == '\r':
@@ -241,11 +241,12 @@ func (e *Event) Check() error {
 	return nil
 }
 
-// checkSealed rejects an event of a sealed kind if it has more than ID, time and pushes.
+// checkSealed rejects an event of a sealed kind if it has more than ID, kind, time and
+// pushes.
 func (e *Event) checkSealed() error {
 	bare := Event{ID: e.ID, Kind: e.Kind}
 	if !isID(e.ID) || e.Digest() != bare.Digest() || e.At.IsZero() {
-		return fmt.Errorf("event %.70q: a sealed one has content, or no time", e.ID)
+		return fmt.Errorf("event %.70q: a sealed event has content, a bad id, or no time", e.ID)
 	}
 	return checkPushes(e.Pushes)
 }

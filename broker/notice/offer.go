@@ -10,8 +10,9 @@ import (
 // rule in console/src/approval.ts; hostagent/watch/testdata/approvals.json tests both.
 func (e *Event) MayAllow() bool { return !e.Risky && !e.Hidden }
 
-// FromAfar returns the answers offered in a notification: to refuse, and, if
-// [Event.MayAllow], to allow once. Wider permissions can be given on the page only.
+// FromAfar returns the answers offered in a notification. For an approval, these are to
+// refuse and, if [Event.MayAllow], to allow once: wider permissions can be given on the
+// page only. For other events, these are all answers.
 func (e *Event) FromAfar() (Form, []Option) {
 	if e.Kind != Approval {
 		return e.Answer, e.Options
