@@ -235,7 +235,6 @@ func (v *canvas) sendLocked(payload any) {
 	v.session.host.emitLocked(v.channel, canvasMessageAction{"canvas/message", encode(payload)})
 }
 
-// removeLocked removes the canvas from the session.
 func (v *canvas) removeLocked() {
 	v.session.host.canvases.remove(v.channel)
 	v.session.openCanvasesChangedLocked()

@@ -142,7 +142,6 @@ func (ss *sessionTable) disposeChatLocked(_ *conn, raw json.RawMessage) (any, er
 	return nil, nil
 }
 
-// leaveLocked removes a chat from its session.
 func (ch *chat) leaveLocked() {
 	s := ch.session
 	s.listed = slices.DeleteFunc(s.listed, func(other *chat) bool { return other == ch })

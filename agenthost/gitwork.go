@@ -287,7 +287,6 @@ func metaOf(s *session) json.RawMessage {
 	return nil
 }
 
-// openWork returns the session's repository.
 func (s *session) openWork() (*work, error) {
 	if w := s.chat.seat.workOf(s.host.ctx); w != nil {
 		return w, nil

@@ -225,10 +225,8 @@ func (s *session) mcpTool(name string) (*mcpServer, mcpTool, error) {
 	return nil, mcpTool{}, fail(ahp.CodeNotFound, "No MCP server has this tool: %s", name)
 }
 
-// errMCPNotReady reports a server that is not ready.
 var errMCPNotReady = errors.New("the MCP server is not ready")
 
-// linkLocked returns the link to a ready server.
 func (m *mcpServer) linkLocked() (*mcpLink, error) {
 	if !m.isReady() {
 		return nil, errMCPNotReady

@@ -230,7 +230,6 @@ func (l *mcpLink) greet(ctx context.Context) error {
 	return nil
 }
 
-// listTools returns all of the server's tools.
 func (l *mcpLink) listTools(ctx context.Context) ([]mcpTool, error) {
 	var tools []mcpTool
 	var page struct {

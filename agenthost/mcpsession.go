@@ -385,7 +385,6 @@ func (ms *mcpServers) mcpWaitingLocked(resource string) (waiting []*mcpServer) {
 	return waiting
 }
 
-// mcpAuthError returns the error for a missing token.
 func mcpAuthError(cfg *MCPServer) error {
 	return &rpcError{Code: ahp.CodeAuthRequired, Message: "Authentication failed for resource: " + cfg.resource().Resource,
 		Data: map[string][]protectedResource{"resources": {cfg.resource()}}}

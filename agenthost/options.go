@@ -139,7 +139,6 @@ func (o Option) skips() bool {
 	return o.Bypass && o.Value == true || slices.ContainsFunc(o.Choices, func(c Choice) bool { return c.Bypass && o.Value == c.ID })
 }
 
-// startOptions are the options of a new session.
 func (p *provider) startOptions(h *Host) []Option {
 	if p.options != nil {
 		return p.options
@@ -147,7 +146,6 @@ func (p *provider) startOptions(h *Host) []Option {
 	return h.sessions.permitted(p.info.Options)
 }
 
-// withValues returns options with chosen values.
 func withValues(options []Option, chosen map[string]any) []Option {
 	options = slices.Clone(options)
 	for i, o := range options {

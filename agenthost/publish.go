@@ -172,7 +172,6 @@ func (h *core) replayLocked(c *conn, seq int64, wanted func(channel string) bool
 	return missed
 }
 
-// actionType returns an encoded action's type.
 func actionType(action json.RawMessage) string {
 	var fields message
 	var kind string

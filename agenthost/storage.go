@@ -321,7 +321,6 @@ func (ch *chat) moveDiskLocked(to *session) {
 	from.saveLocked()
 }
 
-// close closes the chat's files.
 func (l *chatLog) close() (err error) {
 	if l == nil {
 		return nil

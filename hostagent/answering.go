@@ -36,7 +36,6 @@ const (
 	answerPing
 )
 
-// newAnswering returns an answering for a new connection.
 func newAnswering(sock hostSocket, answer *watch.Answer) *answering {
 	a := &answering{speaker: newSpeaker(sock, "answer"), answer: answer, chat: quoted(answer.Chat)}
 	a.kind, a.subject = answerOf(answer.Action)

@@ -206,7 +206,6 @@ func give(ctx context.Context, a *Agent, out *notice.Outcome, open routing.Open,
 	}
 }
 
-// auditAnswer writes the audit event of an answer.
 func auditAnswer(log *slog.Logger, open routing.Open, e *notice.Event, out *notice.Outcome) {
 	log.Info(auditMessage, "event", "answer", "conn", open.ID, "subject", open.Subject, "token", open.Token, "address", open.Remote,
 		"session", e.Session, "kind", string(e.Kind), "result", string(out.Result))

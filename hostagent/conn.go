@@ -112,12 +112,10 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 	return c
 }
 
-// connLog returns the logger for a connection.
 func connLog(log *slog.Logger, open *routing.Open) *slog.Logger {
 	return log.With("conn", open.ID, "subject", open.Subject)
 }
 
-// chain returns the gates of a new connection.
 func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.Chain {
 	known := a.process()
 	c.canvas = a.canvases.Conn(known)

@@ -67,7 +67,6 @@ func (c *hostConn) info() ClientInfo {
 	}
 }
 
-// list returns the connected clients.
 func (a *Agent) list() Clients {
 	list := Clients{Tenant: a.tenant, Host: a.host, Agent: a.instance, Clients: []ClientInfo{}, Blocked: a.blocked.list()}
 	list.Previews = a.live.previews.list(func(*openPreview) bool { return true })

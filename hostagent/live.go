@@ -256,7 +256,6 @@ func (l *live) wasShown(who viewer, channel string) (shown, bool) {
 	return one, ok && time.Now().Before(one.until)
 }
 
-// connsOf returns a viewer's current connections.
 func (l *live) connsOf(who viewer) (list []*hostConn) {
 	for _, c := range l.agent.clients.of(who.clientID) {
 		if c.open.Subject == who.subject && !c.isSentAway() && c.open.Authority() == who.authority {

@@ -111,7 +111,6 @@ func watchStats(w *watch.Watch) prometheus.Collector {
 	return t
 }
 
-// checkListen returns an error for an unusable address.
 func checkListen(address string) error {
 	if address == "" {
 		return nil

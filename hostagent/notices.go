@@ -51,7 +51,6 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// notifies reports whether events go to relays.
 func (c *Config) notifies() bool { return c.Notify != "" && c.Notify != NotifyOff }
 
 // newWatch returns the watch of the host, or nil if neither notifications nor last states
@@ -76,7 +75,6 @@ func (cfg *Config) tells(session string) bool {
 	return cfg.Allow == nil || cfg.Allow.Takes(session, "listSessions")
 }
 
-// report sends reports until ctx ends.
 func (a *Agent) report(ctx context.Context, conn *broker.Conn) {
 	every := time.NewTicker(noticeEvery)
 	defer every.Stop()

@@ -97,7 +97,6 @@ func (p *openPreview) isFor(who viewer) bool {
 	return p.Subject == who.subject && p.authority == who.authority
 }
 
-// errPreviews reports too many previews.
 var errPreviews = fmt.Errorf("too many open previews (limits: %d per subject, %d in total): close one first", subjectsPreviews, maxPreviews)
 
 // add opens a preview, or returns the open one for the same subject, session and port.
@@ -192,13 +191,11 @@ func (p *previews) sessionsGone(reading *view.Reading) {
 	}
 }
 
-// endIdle closes unused previews.
 func (p *previews) endIdle() {
 	since := time.Now().Add(-previewIdle)
 	p.end(func(one *openPreview) bool { return !one.used.After(since) })
 }
 
-// none reports whether no preview is open.
 func (p *previews) none() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -64,7 +64,6 @@ func goHome(ctx context.Context, away, ready func() bool, move func()) {
 	}
 }
 
-// inOrder returns the relays in the order of attempts.
 func (r *relays) inOrder() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

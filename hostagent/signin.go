@@ -264,7 +264,6 @@ func (s *signIn) run(ctx context.Context, request []byte) {
 	s.say(said)
 }
 
-// say sends a message to the client.
 func (s *signIn) say(message []byte) {
 	s.conn.order.Lock()
 	defer s.conn.order.Unlock()

@@ -226,7 +226,6 @@ type DeviceInfo struct {
 	People      int         `json:"people,omitempty"`  // for a link: most connections at the same time
 }
 
-// devices returns all devices.
 func (v *vault) devices() []DeviceInfo {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -279,7 +278,6 @@ func (v *vault) makeCode(subject string, level auth.Access, link sealed.PairLink
 	return PairingCode{v.code.code.String(), link.String(), v.fingerprint().Words(), link.Host, subject, level, v.code.until}, nil
 }
 
-// validCode returns the code that is valid now.
 func (v *vault) validCode() (sealed.Code, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

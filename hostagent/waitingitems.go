@@ -124,7 +124,6 @@ func (w *waitingItems) run(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// ask sends a request to a relay.
 func (w *waitingItems) ask(ctx context.Context, r *waiting.Request) (answer waiting.Answer, err error) {
 	r.Instance = w.agent.instance
 	data, err := json.Marshal(r)

@@ -43,7 +43,6 @@ type process struct {
 // they may contain secrets of the host-agent.
 var hidden = []string{"AHP_AGENT_", "AHP_RELAY_", "AHP_REMOTE_"}
 
-// environment returns an agent's environment.
 func environment(more []string) (list []string) {
 	for _, variable := range os.Environ() {
 		secret := false

@@ -69,7 +69,6 @@ var demoSessions = []struct {
 	}},
 }
 
-// demoFiles are the sessions' files.
 var demoFiles = map[string]string{
 	"/demo/shop/README.md": "# Shop\n\nA shop that exists in a demonstration only.\n",
 	"/demo/shop/session.go": "package shop\n\nimport \"time\"\n\n" +
@@ -106,7 +105,6 @@ func (a *scripted) Start(*agenthost.Host) func(ctx context.Context) {
 	return a.demo.speak
 }
 
-// clock returns the host's time.
 func (a *scripted) clock() time.Time {
 	if a.now == nil {
 		return time.Now()

@@ -65,7 +65,6 @@ const showMarkdown = "# What was found\n\nThe test reads the **clock twice**. Se
 	"1. Pass the clock in.\n2. Run it 500 times:\n   - with `-race`,\n   - without.\n\n" +
 	"```go\nfunc newSession(now time.Time) session {\n\treturn session{expires: now.Add(time.Hour)} // one hour\n}\n```\n\n> Nothing else depends on it.\n\n- [x] found\n- [ ] mended\n"
 
-// onePixel is a picture.
 const onePixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 // showEverything adds all kinds of parts, including an unknown kind.

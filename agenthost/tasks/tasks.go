@@ -270,7 +270,6 @@ func (s *taskServer) addResources() {
 		})
 }
 
-// dot is a picture with one pixel.
 const dot = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x0f\x76\x6e\x00\x00\x00!\xf9\x04\x00\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 
 func textResource(mimeType, text string) mcp.ResourceHandler {

@@ -17,7 +17,6 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // sumLen is the length of a line's checksum and the space after it.
 const sumLen = 9
 
-// line returns a record as a line.
 func line(record []byte) []byte {
 	l := make([]byte, 0, len(record)+sumLen+1)
 	l = fmt.Appendf(l, "%08x ", crc32.Checksum(record, table))

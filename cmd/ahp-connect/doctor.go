@@ -13,7 +13,6 @@ type doctorCmd struct {
 	Listen string `help:"The address of ahp-connect up." default:"${listen}" placeholder:"HOST:PORT"`
 }
 
-// errFaults reports that the doctor has found faults.
 var errFaults = errors.New("faults found; see above")
 
 // Run checks everything, and prints a line for each check.

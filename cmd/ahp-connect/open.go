@@ -19,7 +19,6 @@ type openCmd struct {
 	Print bool   `help:"Print the address instead of opening a browser. Keep the address secret: it contains a token of yours."`
 }
 
-// consoleToken is the name of the console's local token.
 const consoleToken = "console"
 
 // Run opens the console, which the running ahp-connect up serves.

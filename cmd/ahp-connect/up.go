@@ -21,7 +21,6 @@ type relayFlags struct {
 	RelayPlain bool   `help:"Allow http:// to other machines, in private networks only."`
 }
 
-// relays returns the relays to use.
 func (f *relayFlags) relays(home *connect.Home) (*connect.Relays, error) {
 	switch {
 	case f.Relay == "" && f.TokenFile == "":
@@ -108,7 +107,6 @@ func addressOf(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// service is the user's service.
 func service() *cli.Service {
 	return &cli.Service{Name: "ahp-connect", Title: "ahp-connect", Description: "Opens the hosts of AHP relays to the programs on this machine"}
 }

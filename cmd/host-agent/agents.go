@@ -59,7 +59,6 @@ func serveAgents(f *agents.Flags, command []string, dir string, s *streams) (*ag
 	return agents.Start(agents.Config{Flags: *f, Programs: programs, Dir: dir, Version: cli.BuildVersion(), Stderr: s.err, Log: s.log})
 }
 
-// sessionsDir returns the directory for the sessions of agents.
 func sessionsDir() (string, error) {
 	dir, err := stateHome()
 	return filepath.Join(dir, "sessions"), err

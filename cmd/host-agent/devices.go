@@ -105,7 +105,6 @@ func showPairing(out io.Writer, code hostagent.PairingCode, noQR bool) {
 	}
 }
 
-// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -235,7 +235,6 @@ func (c *runCmd) canvas() (contentproxy.Config, error) {
 	return cfg, nil
 }
 
-// previewPorts returns the ports that clients may open.
 func (c *runCmd) previewPorts() (list []hostagent.PortRange, err error) {
 	for _, text := range c.PreviewPorts {
 		ports, err := hostagent.ParsePorts(text)

@@ -56,7 +56,6 @@ func (c *installCmd) Run(s *streams) error {
 	return err
 }
 
-// arguments returns the service's command line.
 func (c *installCmd) arguments() ([]string, error) {
 	args := c.Args
 	if len(args) > 0 && args[0] == "--" {
@@ -87,7 +86,6 @@ func (c *installCmd) arguments() ([]string, error) {
 	return pinPaths(args)
 }
 
-// pathFlags are the flags whose values are paths.
 var pathFlags = []string{"--folder", "--token-file", "--credentials-file", "--upstream-token-file", "--state-dir", "--control", "--ca-file", "--config"}
 
 // pinPaths makes paths absolute, and replaces the names of agents and the command behind

@@ -76,7 +76,6 @@ func (f *shareFlags) sharing() (*hostagent.Sharing, error) {
 	return s, nil
 }
 
-// credentials returns the credential file's path.
 func (f *shareFlags) credentials() (string, error) {
 	if f.CredentialsFile != "" {
 		return f.CredentialsFile, nil

@@ -190,7 +190,6 @@ func awaitDemoHost(ctx context.Context, relay *gateway.Relay) {
 	}
 }
 
-// demoToken returns the token of the demo's visitors.
 func demoToken(tokens auth.Tokens) (string, error) {
 	return tokens.IssueClient(auth.Client{
 		Tenant: demoTenant, Subject: "demo visitor", Hosts: []string{demoHost}, Access: auth.AccessWrite,

@@ -32,7 +32,6 @@ var limitNames = map[string]func(*admission.Limit) *int{
 // limitHelp explains the limits in help texts.
 const limitHelp = "connections, pending (connections that wait for their host), frames and bytes (sent in a second), opens (new connections in a second)"
 
-// limits returns the limits from the flags.
 func (f *limitFlags) limits() (l admission.Limits, err error) {
 	for _, party := range []struct {
 		flag string

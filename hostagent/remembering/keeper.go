@@ -158,7 +158,6 @@ func (k *Keeper) idOf(session string) string {
 	return vault.IDOf(session)
 }
 
-// uris returns the known sessions.
 func (k *Keeper) uris() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -389,7 +388,6 @@ func (k *Keeper) step(ctx context.Context, checked *time.Time, now bool) error {
 	return k.writeList(ctx, now)
 }
 
-// ask sends a request to a relay.
 func (k *Keeper) ask(ctx context.Context, r *remember.Request) (remember.Answer, error) {
 	return k.relay.Do(ctx, k.cfg.Instance, r)
 }

@@ -241,7 +241,6 @@ func (w *Watch) lost() {
 	}
 }
 
-// askLocked sends a request.
 func (w *Watch) askLocked(method, channel, about string) error {
 	w.nextID++
 	w.asked[w.nextID] = about
@@ -480,7 +479,6 @@ func (s *session) clear() {
 	}
 }
 
-// forgetLocked removes a session.
 func (w *Watch) forgetLocked(uri string) {
 	if s := w.sessions[uri]; s != nil {
 		w.quietLocked(s)

@@ -19,7 +19,6 @@ type SystemKeys struct{}
 
 var _ KeyStore = SystemKeys{}
 
-// errKeysSilent reports that the key store does not answer.
 var errKeysSilent = errors.New("the key store does not answer")
 
 // within bounds the time of a call to the key store. If the call never returns, its

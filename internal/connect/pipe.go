@@ -186,7 +186,6 @@ func (p *pipe) open(ctx context.Context) error {
 	}
 }
 
-// errLocalGone reports that the local client has disappeared.
 var errLocalGone = errors.New("the local client is gone")
 
 // fromLocal forwards the client's messages. It also reads while the relay is not reached yet.

@@ -19,7 +19,6 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// localPrefix is the prefix of local tokens.
 const localPrefix = "local_"
 
 // maxTokens bounds the local tokens.

@@ -56,7 +56,6 @@ type leg struct {
 // plainFor is how long a relay which cannot resume connections is remembered.
 const plainFor = 10 * time.Minute
 
-// errPlain reports that the relay cannot resume connections.
 var errPlain = errors.New("this relay does not resume connections")
 
 // Dial opens a connection to a host. If the relay supports it, the connection resumes

@@ -109,7 +109,6 @@ const FingerprintSize = 22
 // String returns the fingerprint in base64url.
 func (f Fingerprint) String() string { return base64.RawURLEncoding.EncodeToString(f[:]) }
 
-// errFingerprint reports a text that is no fingerprint.
 var errFingerprint = errors.New("want a fingerprint of 22 characters")
 
 // ParseFingerprint reads a fingerprint's text.

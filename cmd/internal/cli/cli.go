@@ -181,7 +181,6 @@ func loadYAML(r io.Reader) (kong.Resolver, error) {
 	return file, nil
 }
 
-// nameOf returns the name of a configuration file.
 func nameOf(r io.Reader) string {
 	if file, ok := r.(interface{ Name() string }); ok {
 		return file.Name()

@@ -16,7 +16,6 @@ type place struct {
 	flags    []*kong.Flag
 }
 
-// placesOf returns a program's places.
 func placesOf(app *kong.Application) (places []place) {
 	var visit func(node *kong.Node, above []*kong.Flag)
 	visit = func(node *kong.Node, above []*kong.Flag) {

@@ -136,7 +136,6 @@ func (s *Service) checkSystemd() error {
 	return nil
 }
 
-// unitFile returns the file of systemd's unit.
 func (s *Service) unitFile() (string, error) {
 	if s.System {
 		return "/etc/systemd/system/" + s.Name + ".service", nil

@@ -54,7 +54,6 @@ type action struct {
 	Older      string          `json:"turnsNextCursor"`
 }
 
-// update sends an update to the editor.
 func (s *session) update(kind string, v any) {
 	text, err := acp.Update(kind, v)
 	if err == nil {
@@ -84,5 +83,4 @@ type params struct {
 	Value     json.RawMessage `json:"value"`
 }
 
-// errNoSession reports an unknown session.
 var errNoSession = &acp.Error{Code: acp.CodeNotFound, Message: "the session is not open: load or resume it first"}
