@@ -94,7 +94,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	place, _ := pr.In.Context().Value(placeKey{}).(Place)
 	to := place.at.base()
 	pr.Out.URL.Scheme, pr.Out.URL.Host = to.Scheme, to.Host
-	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // undoes ReverseProxy's cleaning
 	pr.Out.Host = to.Host
 	h := pr.Out.Header
 	if at, ok := within(h.Get("Origin"), pr.In.Host); ok && at.Path == "" {
@@ -137,7 +137,7 @@ func keepWithin(response *http.Response) error {
 		h.Set("Location", to)
 	}
 	if h.Get("Refresh") != "" {
-		h.Del("Refresh") // it could also lead anywhere
+		h.Del("Refresh") // could lead to any origin
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (o origin) local(address string) (string, error) {
 	return path + local.String(), nil
 }
 
-// proxyFailed responds when the web server does not.
+// proxyFailed responds when there is no response from the web server to forward.
 func proxyFailed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errLeads):

@@ -35,8 +35,8 @@ func (r *Read) Asks() []view.Ask {
 }
 
 // unserved reports whether the host's error means that this package should serve the read. For
-// resourceRead, the host's errors count only if they deny permission or require authentication: a
-// host may implement resourceRead without knowing minted addresses.
+// resourceRead of a minted address, that is any error unless the host denies permission or requires
+// authentication: a host may implement resourceRead without knowing minted addresses.
 func unserved(call *view.Call, failure []byte) bool {
 	m := [...]ahp.Member{{Name: "code"}}
 	if ahp.Members(failure, m[:]) != nil {

@@ -174,8 +174,8 @@ func (r *Relay) PublicURL() string {
 }
 
 // nameIn returns the given address if the certificate is valid for it, and otherwise the
-// certificate's first name or address. If the certificate has none, it returns the given
-// address.
+// certificate's first name without a wildcard, or its first IP address. If the certificate
+// has neither, nameIn returns the given address.
 func nameIn(cert *x509.Certificate, address string) string {
 	if address != "" && cert.VerifyHostname(address) == nil {
 		return address

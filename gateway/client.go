@@ -527,12 +527,12 @@ func (c *client) openLocked(link linkUse) {
 	}
 	if c.sock.Sealed && !link.seals {
 		c.phase = phaseClosed
-		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this host is not sealed: its owner starts host-agent with --sealed"))
+		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this host is not sealed; its owner can start the host-agent with --sealed"))
 		return
 	}
 	if c.hasMoved() && !link.moves {
 		c.phase = phaseClosed
-		c.out.close(ahp.CloseResync, closeReason(ahp.CloseResync, "the host-agent keeps no connections"))
+		c.out.close(ahp.CloseResync, closeReason(ahp.CloseResync, "the host-agent cannot keep connections for clients that change relays"))
 		return
 	}
 	c.moves = link.moves
@@ -734,9 +734,9 @@ func (c *client) toHost() upstream {
 	return c.conn
 }
 
-// overload closes a client that uses too much memory, and discards its queue. A client
-// that does not read has received only part of a frame, so a close frame cannot follow,
-// and the frame's memory is only freed when the connection ends.
+// overload closes a client that uses too much memory, and discards its queue. For a client
+// that does not read, it also drops the socket: the client has received only part of a
+// frame, so a close frame cannot follow, and only the end frees the frame's memory.
 func (c *client) overload(standing time.Duration, unread bool) {
 	c.load.cut.Store(true)
 	const reason = "the relay is out of memory for queued messages"

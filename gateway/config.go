@@ -83,10 +83,10 @@ type Config struct {
 	// may connect, and call the HTTP interfaces under /api/ with tokens.
 	ConsoleOrigins []string
 
-	MaxFrame      int           // longest message in bytes, in either direction; default 128 MiB, at most a quarter of MaxQueued
+	MaxFrame      int           // longest message in bytes, in either direction; default 128 MiB or, if less, (MaxQueued-QueueLimit)/4
 	MaxFirstFrame int           // longest message before the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
 	QueueLimit    int           // bytes queued for a client before it counts as too slow; default 8 MiB, at least 1 MiB
-	MaxQueued     int           // bytes in use for all clients; above it, clients that stall are closed; default 1 GiB
+	MaxQueued     int           // limit for the bytes in use for all clients; above 3/4 of it, clients that stall are closed; default 1 GiB
 	Ping          time.Duration // interval of pings; three unanswered pings end the connection; default 15 s
 	Stall         time.Duration // longest time without any byte accepted by a client; default 40 s
 	Resume        time.Duration // longest outage of a host-agent's link that goes unnoticed; default 15 s

@@ -24,13 +24,12 @@
 // # Ends
 //
 // The close frame follows the data queued for the client. It has the first reason given.
-// Writing the queue and the closing handshake each have a time limit. Messages
-// the client sends before its own close frame still go to the host, unless its token
-// has ended. If a client disconnects while its connection to the host is being opened,
-// the messages that it has sent still go to the host. A client without signs of life, or with too many
-// bytes on its account, loses the queued data. Close codes are those of
-// [ahp.CloseCode]; the WebSocket library sends 1002 for violations of the WebSocket
-// protocol.
+// Writing the queue and the closing handshake each have a time limit. Messages the client
+// sends before its own close frame still go to the host, unless its token has ended. If a
+// client disconnects while its connection to the host is being opened, the messages that
+// it has sent still go to the host. A client without signs of life, or with too many bytes
+// on its account, loses the queued data. Close codes are those of [ahp.CloseCode]; the
+// WebSocket library sends 1002 for violations of the WebSocket protocol.
 //
 // # Packages
 //

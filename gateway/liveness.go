@@ -108,8 +108,8 @@ func (c *client) absent() bool {
 	return r != nil && r.Away()
 }
 
-// probe pings the old connection of a client that has opened a new one, and closes it
-// without an answer within probeTime.
+// probe pings the old connection of a client that has opened a new one. It closes the old
+// connection if probeTime passes without an answer and without delivered data.
 func (c *client) probe() {
 	if c.probing.Swap(true) {
 		return

@@ -240,7 +240,7 @@ func (o *outbox) run() {
 		end, more := o.nextBatch(l)
 		if end != nil {
 			o.ended(*end)    // writes the close frame, and may block
-			o.overdue.Stop() // set when closing was set
+			o.overdue.Stop() // was set together with closing
 		}
 		if !more {
 			return

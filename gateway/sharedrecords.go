@@ -16,10 +16,10 @@ import (
 	"ahprelay/gateway/waiting"
 )
 
-// Relays share five stores in NATS. The first is the registry. The others use package
-// store: people, which refuses new records when it is full; notification records, which
-// drops the oldest; remembered sessions, with quotas (package remembered); and waiting
-// items for offline hosts, which refuses new items (package waiting).
+// Relays share five stores in NATS: the registry, and four of package store. When it is
+// full, the store of people refuses new records, and the store of notification records
+// drops the oldest. The store of remembered sessions has quotas (package remembered). The
+// store of items for offline hosts refuses new items (package waiting).
 
 // peopleBucket is the name of the store of people.
 const peopleBucket = "ahp-people"

@@ -71,8 +71,8 @@ func ParseDomain(text string) (Origin, error) {
 }
 
 // CheckDomain connects to a name below the canvas domain, and returns an error unless a
-// relay with that domain answers. It does not check names below localhost, which browsers
-// resolve to their own machine.
+// relay with that domain answers. If the domain is localhost, it does not resolve the name,
+// but connects to this machine, as browsers do.
 func CheckDomain(ctx context.Context, text string) error {
 	origin, err := ParseDomain(text)
 	if err != nil {

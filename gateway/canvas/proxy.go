@@ -47,7 +47,7 @@ func (c *Canvases) newProxy() *httputil.ReverseProxy {
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			s, _ := pr.In.Context().Value(sessionKey{}).(*canvasSession)
 			pr.Out.URL.Scheme, pr.Out.URL.Host = "http", s.pool
-			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // undoes ReverseProxy's cleaning
 			pr.Out.Host = pr.In.Host
 			hide(pr.Out.Header)
 			keepOnly(pr.Out.Header, func(one cookie) bool { return one.name != c.Origin.cookieName() })

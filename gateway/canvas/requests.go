@@ -18,8 +18,8 @@ type Asker struct {
 	Grant func(channel string) (auth.CanvasGrant, error)
 }
 
-// Asks reports whether a client's message is a request about tickets or previews, which
-// Answer handles. It runs for each message, so it must be fast.
+// Asks reports whether a client's message is a request about tickets or previews. It runs
+// for each message, so it must be fast.
 func (c *Canvases) Asks(env *ahp.Envelope) bool {
 	if c.Origin.Domain == "" || env.Kind != ahp.Request {
 		return false
@@ -31,7 +31,7 @@ func (c *Canvases) Asks(env *ahp.Envelope) bool {
 	return false
 }
 
-// Answer returns the function that answers such a request.
+// Answer returns the function that answers a request for which Asks returns true.
 func (c *Canvases) Answer(env *ahp.Envelope, from Asker) (answer func(context.Context) ([]byte, error), err error) {
 	if string(env.Method) == ticketMethod {
 		return c.ticketAnswer(env, from)

@@ -24,7 +24,7 @@ const sendTimeout = 10 * time.Second
 
 // errPrivate reports an address that is not public, or a name that does not resolve. The
 // error does not reveal which.
-var errPrivate = errors.New("no public address; the operator can permit others with --notify-private")
+var errPrivate = errors.New("no public address; the operator can permit private addresses with --notify-private")
 
 // publicIPv6 is the only IPv6 block from which public addresses are assigned (RFC 4291, section
 // 2.4). Other addresses can contain an IPv4 address to which a router or the kernel would connect:
@@ -76,8 +76,8 @@ func newClient(private []netip.Prefix) *http.Client {
 }
 
 // checkURL returns an error unless the URL begins with https and resolves to permitted
-// addresses. http is permitted if the operator has listed the address. Each branch
-// refuses a kind of invalid URL.
+// addresses. http is permitted if none of these addresses is public. Each branch refuses a
+// kind of invalid URL.
 func checkURL(ctx context.Context, text string, private []netip.Prefix) error {
 	u, err := url.Parse(text)
 	switch {

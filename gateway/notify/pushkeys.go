@@ -86,7 +86,8 @@ func (k *pushKeyring) current() string {
 	return k.keys[0].Public
 }
 
-// find returns the key pair with which a browser has subscribed.
+// find returns the key pair with which a browser has subscribed, or the first if public is
+// "".
 func (k *pushKeyring) find(public string) (PushKey, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -46,7 +46,7 @@ type Person struct {
 	Mutes   []Mute   `json:"mutes"`
 	Quiet   *Quiet   `json:"quiet,omitempty"`
 
-	// TimesBy is the token with which Mutes and Quiet were set; nil if both are empty.
+	// TimesBy is the token with which Mutes and Quiet were set, or nil if both are empty.
 	TimesBy *auth.Client `json:"timesBy,omitempty"`
 }
 
@@ -61,7 +61,7 @@ func personKey(tenant, subject string) string {
 var (
 	ErrNoTarget = errors.New("no such notification target")
 	ErrTooMany  = errors.New("too many notification targets or mutes")
-	ErrLess     = errors.New("a token with rights that this token lacks has made this setting; change it with that token")
+	ErrLess     = errors.New("this setting was made with a token that has more rights; change it with such a token")
 )
 
 func (n *Notifier) change(tenant, subject string, change func(*Person) error) error {
@@ -141,8 +141,8 @@ func (n *Notifier) SetTarget(ctx context.Context, who auth.Client, t Target) (Ta
 }
 
 // Letterbox returns the current authority for a browser's target. Only the target's person
-// knows its ID. ok is false if there is no such target. often is true if it was used too
-// often.
+// knows the target's ID. ok is false if there is no such target, or if its token is no
+// longer valid. often is true if the target was used too often.
 func Letterbox(n *Notifier, id string) (who auth.Client, often, ok bool) {
 	var t Target
 	n.mu.Lock()
@@ -196,8 +196,8 @@ func (n *Notifier) remove(tenant, subject, id string, may func(*Target) bool) er
 	})
 }
 
-// SetTimes sets a person's quiet hours and mutes. They apply to targets within the token's
-// authority, including later ones; see [Notifier.TimesFor].
+// SetTimes sets a person's quiet hours and mutes. They apply to present and later targets
+// within the token's authority; see [Notifier.TimesFor].
 func (n *Notifier) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
 	if quiet != nil {
 		if _, _, err := quiet.until(time.Now()); err != nil {

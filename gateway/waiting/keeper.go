@@ -161,7 +161,7 @@ func (k *Keeper) where(is func(desk.Key, *entry) bool) (list []Stored) {
 }
 
 // Of returns a person's items at all hosts that the token may reach. If the token names
-// sessions, only their items are returned; names with wildcards do not count.
+// sessions, Of returns only the items of these sessions. It ignores names with wildcards.
 func (k *Keeper) Of(who auth.Client) []Stored {
 	return k.where(func(key desk.Key, e *entry) bool {
 		return e.Who.Subject == who.Subject && who.MayReach(key.Tenant, key.Host) &&
@@ -216,7 +216,7 @@ func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item wai
 		return nil, err
 	}
 	if h, _ := k.cfg.Registry.Lookup(who.Tenant, host); h.State == registry.Online {
-		// If this message is lost, the host-agent gets the item later, when it asks.
+		// If this message is lost, the host-agent gets the item with its next request.
 		_ = k.Publish(who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
 	}
 	return &kept, nil
@@ -302,7 +302,7 @@ func (u *uses) fits(bytes int) bool {
 }
 
 // reserve counts an item against the limits until release is called. If the item does not
-// fit, reserve removes the person's oldest finished items, and otherwise fails.
+// fit, reserve removes the person's oldest finished items, and fails if there are none.
 func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (release func(), err error) {
 	data, err := json.Marshal(item)
 	if err != nil {

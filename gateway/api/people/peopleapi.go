@@ -75,7 +75,7 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 		return
 	}
 	if most := a.mostOf(own); most != "" && device.ID != own && (device.Access == "" || !most.Includes(device.Access)) {
-		authn.WriteError(w, http.StatusForbidden, errors.New("that device may do more than this one: use a device with the same level"))
+		authn.WriteError(w, http.StatusForbidden, errors.New("that device has a higher level than this one: use a device with the same level"))
 		return
 	}
 	alone, ok := a.keepsDerived(w, r, who, func(o auth.Origin) bool { return o.ID == device.ID && device.ID != own })
@@ -225,7 +225,7 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 	case request.Kind == people.OfHost:
 		err = a.mayEnrol(who, say.Host, say.Approve, say.Replace)
 	case device == "" && say.Approve:
-		err = errors.New("only a signed-in device can let in a further device, not a token")
+		err = errors.New("only a signed-in device can approve a device; a token alone is not enough")
 	default:
 		decision.Access, err = a.levelFor(who, device, say.Level)
 	}

@@ -60,7 +60,7 @@ func (a *API) serveAll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !policy.SeesAll() {
-		authn.WriteError(w, http.StatusForbidden, errors.New("this token is for certain sessions only: name one"))
+		authn.WriteError(w, http.StatusForbidden, errors.New("this token is for certain sessions only: request each at …/remembered/session?uri="))
 		return
 	}
 	list, err := a.load(r, from, who, remember.ListID)

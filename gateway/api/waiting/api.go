@@ -81,9 +81,9 @@ func (a *API) enter(w http.ResponseWriter, r *http.Request, changes bool) (who a
 	case changes && !who.MayReach(who.Tenant, r.PathValue("host")):
 		authn.WriteError(w, http.StatusNotFound, keeping.ErrNone)
 	case changes && (who.Key == "" || who.Device == ""):
-		authn.WriteError(w, http.StatusForbidden, errors.New("leaving something for a host needs a signed-in device; a token alone is not enough"))
+		authn.WriteError(w, http.StatusForbidden, errors.New("leaving an item for a host needs a signed-in device; a token alone is not enough"))
 	case changes && !who.Access.Includes(auth.AccessTalk):
-		authn.WriteError(w, http.StatusForbidden, errors.New("leaving something for a host needs the level talk"))
+		authn.WriteError(w, http.StatusForbidden, errors.New("leaving an item for a host needs the level talk"))
 	case changes && a.puts.Take(who.Tenant+" "+who.Subject) > 0:
 		w.Header().Set("Retry-After", "2")
 		authn.WriteError(w, http.StatusTooManyRequests, errors.New("too many changes; wait a few seconds"))
@@ -116,7 +116,7 @@ func (a *API) servePut(w http.ResponseWriter, r *http.Request) {
 		err = item.Check()
 	}
 	if err == nil && item.ID != r.PathValue("id") {
-		err = errors.New("the body is a different item")
+		err = errors.New("the item's ID differs from the ID in the path")
 	}
 	if err != nil {
 		authn.WriteError(w, http.StatusBadRequest, err)
