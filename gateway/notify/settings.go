@@ -61,7 +61,7 @@ func personKey(tenant, subject string) string {
 var (
 	ErrNoTarget = errors.New("no such notification target")
 	ErrTooMany  = errors.New("too many notification targets or mutes")
-	ErrLess     = errors.New("this setting was made with a token that has more rights; change it with such a token")
+	ErrLess     = errors.New("this setting was made with a token that has rights which this token lacks; change it with that token")
 )
 
 func (n *Notifier) change(tenant, subject string, change func(*Person) error) error {
