@@ -8,8 +8,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// A changeset holds the agent's changes to a session's files. It is created at the
-// first permitted edit. The host's lock guards its state.
+// A changeset holds the agent's changes to a session's files. It is created with the
+// first change. The host's lock guards its state.
 type changeset struct {
 	session *session
 	uri     string
@@ -18,7 +18,7 @@ type changeset struct {
 	before map[string]*string // content of each path before the agent's first change
 
 	// Set only in a repository.
-	trees      func() (from, to string) // returns the git trees before and after; an empty tree means the files on disk; nil without a repository
+	trees      func() (from, to string) // returns the git trees before and after; an empty tree means the files on disk
 	from       string                   // tree from which the changes were last computed
 	git        map[string]gitFile       // changed files, by id
 	operations json.RawMessage

@@ -36,7 +36,7 @@ type window struct {
 	limits  receiveLimits // the client's
 	piece   int           // room for text in a frame, in escaped code units
 
-	open   bool // the answer that accepts it is queued
+	open   bool // the answer that accepts the window is queued
 	queue  []windowed
 	queued int     // bytes of text in queue; bounded like the send queue
 	sent   int64   // UTF-16 bytes of sent messages

@@ -1,9 +1,9 @@
 // Package repo reads and changes the git repository of a session's folder, by means of
 // the git command.
 //
-// A snapshot is a git tree with all files in the folder that git does not ignore,
-// committed or not. It is made with a separate index, so the person's index stays
-// unchanged. Nothing refers to the tree, so git removes it after some weeks.
+// A snapshot is a git tree: the person's index, with the present state of all files in the
+// folder that git does not ignore. It is made with a copy of the index, so the person's
+// index stays unchanged. Nothing refers to the tree, so git removes it after some weeks.
 //
 // Every command has a time limit, never prompts, and takes paths literally.
 package repo

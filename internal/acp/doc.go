@@ -31,9 +31,9 @@
 //
 // A line has at most [Limits.Line] bytes. A longer line is skipped; if it was a
 // request, the peer gets an error, and if it was an answer, its call returns an error.
-// Lines which are no messages are skipped and counted. The connection ends if the peer
-// has more than [Limits.Requests] unanswered requests, or if more than [Limits.Queue]
-// bytes wait for it.
+// Lines which are no messages are skipped and counted. While [Limits.Requests] requests
+// of the peer are unanswered, each further request gets an error. The connection ends if
+// more than [Limits.Queue] bytes wait for the peer.
 package acp
 
 //go:generate go run ./schema

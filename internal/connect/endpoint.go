@@ -87,7 +87,8 @@ func Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// PortTaken reports that a different program uses the address.
+// PortTaken reports that the system does not give the address, usually because a different
+// program uses it.
 type PortTaken struct {
 	Address string
 	err     error

@@ -170,7 +170,7 @@ func (s *session) attachment(ctx context.Context, b acp.ContentBlock) client.Att
 	return a
 }
 
-// errNotRead reports that the editor does not provide a file.
+// errNotRead reports that the editor does not provide a file, or that the file is too long.
 var errNotRead = errors.New("the editor does not serve this file")
 
 // editorFile reads a file through the editor, including unsaved changes.

@@ -196,7 +196,8 @@ func (q *question) choice() []byte {
 	return q.choose(update, false)
 }
 
-// choose lets the user choose an option. It returns the action which answers.
+// choose lets the user choose an option: only a refusal if refuse is true. It returns the
+// action which answers.
 func (q *question) choose(update acp.ToolCallUpdate, refuse bool) []byte {
 	e := &q.pending.Event
 	once, deny, wider := notice.Arrange(e.Options)
