@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -8,6 +9,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
+
+// noPeers is the error code of NATS for a stream that has no place, because servers are
+// offline.
+const noPeers = jetstream.ErrorCode(server.JSClusterNoPeersErrF)
 
 // TestStopDuringAssignmentLeavesNothing replaces one server of three, with an empty directory, and
 // stops the new server while it creates the copies of the streams. TestMain fails if a goroutine of
@@ -30,9 +35,17 @@ func TestStopDuringAssignmentLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 7 {
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: fmt.Sprint("stream-", i), Replicas: len(servers)}); err != nil {
-			t.Fatal(err)
-		}
+		await(t, "the leader counts all servers as online, and creates a stream", func() bool {
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: fmt.Sprint("stream-", i), Replicas: len(servers)})
+			var reason *jetstream.APIError
+			if errors.As(err, &reason) && reason.ErrorCode == noPeers {
+				return false
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return true
+		})
 	}
 	servers[2].Close()
 	replace(2)
