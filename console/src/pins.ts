@@ -64,6 +64,18 @@ export async function pin(to: Pin): Promise<void> {
   await navigator.storage?.persist?.(); // the browser must not forget it for room
 }
 
+/**
+ * Changes fields of a host's pin, if there is a pin. Other changes stay, which a copy of the pin that the page
+ * has read earlier would undo.
+ */
+export async function changePin(host: string, changed: (pin: Pin) => Partial<Pin>): Promise<void> {
+  await vault('readwrite', (s) => {
+    const stored = s.get(keyOf(host));
+    stored.onsuccess = () => { if (stored.result) s.put({ ...stored.result, ...changed(stored.result) }, keyOf(host)); };
+    return stored;
+  }, host);
+}
+
 /** Removes a host's pin. The host stays marked as sealed, so it must be paired again. */
 export async function unpin(host: string): Promise<void> {
   await vault('readwrite', (s) => s.put(true, markOf(host)));

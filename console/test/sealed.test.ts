@@ -8,9 +8,12 @@ import { deflateRawSync } from 'node:zlib';
 import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, purpose, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
 import { isSigned, readChain, readGrant, signGrant } from '../src/sealed/grant';
 import { Link } from '../src/link';
+import { pin, pinOf, type Pin } from '../src/pins';
 import { longVerifier, newDevice, publicText, readDevice, readPublic, sign, verify, type Device, type Secret } from '../src/sealed/keys';
 import { fromBase64, openLetter } from '../src/sealed/letter';
 import { Initiator, OtherKey } from '../src/sealed/noise';
+import { subscribe } from '../src/sealed/note';
+import { forgetGiven } from '../src/sealed/open';
 import { SealedSocket } from '../src/sealed/socket';
 import { content, Half, heartbeat, readClose, readHeartbeat, readWelcome, Session } from '../src/sealed/record';
 
@@ -637,4 +640,27 @@ test('without records, a sealed socket shows the time of the last one, and then 
   assert.equal(socket.asOf, 0);
   await pass(50);
   assert.deepEqual(heard.at(-1)!.slice(0, 2), ['close', 4400]);
+});
+
+/** A database with one store, as far as the pins need it. */
+function database() {
+  const kept = new Map<string, unknown>();
+  const later = (act: () => void) => { setTimeout(act, 0); };
+  const store = {
+    get: (key: string) => { const request: any = {}; later(() => { request.result = structuredClone(kept.get(key)); request.onsuccess?.(); }); return request; },
+    put: (value: unknown, key: string) => { kept.set(key, structuredClone(value)); return {}; },
+  };
+  const db = { close() {}, transaction: () => { const t: any = { objectStore: () => store }; later(() => later(() => t.oncomplete())); return t; } };
+  return { open: () => { const open: any = { result: db }; later(() => open.onsuccess()); return open; } };
+}
+
+test('changes of a pin at the same time are all kept', async () => {
+  Object.assign(globalThis, { navigator: {}, indexedDB: database(), location: { origin: 'https://relay.example' } });
+  const given = ['old', 'new'].map((fingerprint) => ({ fingerprint, words: '', name: '', subject: 'ada', level: 'look', end: 1 }));
+  await pin({ relay: 'https://relay.example', host: 'laptop', key: bytes(vectors.host.public), grants: [], subject: 'ada', level: 'admin', end: 1, since: 1, given } as Pin);
+  const { verifier } = vectors.pushes[0];
+  const keys = async () => ({ verifier: base64url(bytes(verifier)) });
+  await Promise.all([subscribe('laptop', keys, 'target', true, { p256dh: 'key', auth: 'secret' }), forgetGiven('laptop', 'old'), forgetGiven('laptop', 'new')]);
+  const is = await pinOf('laptop');
+  assert.deepEqual([is?.push?.way, is?.given, is?.level], ['target', [], 'admin']);
 });

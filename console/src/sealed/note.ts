@@ -1,7 +1,7 @@
 // Notifications of sealed hosts: see docs/sealed.md. The service worker opens them and seals the answers. The
 // page gives each host the keys of this browser's subscription.
 
-import { pin, pinOf, pinsOf, vault, type Pin } from '../pins';
+import { changePin, pinOf, pinsOf, vault, type Pin } from '../pins';
 import type { JsonObject } from '../ahp';
 import { base64url, concat, fromBase64url, hex, nameOfDevice, nameOfHost, purpose, utf8, type Bytes } from './bytes';
 import { base64, fromBase64, sealLetter } from './letter';
@@ -85,6 +85,6 @@ export async function subscribe(host: string, ask: (what: object) => Promise<Jso
   const p256dh = keys?.p256dh;
   if (!had || (had.push?.way ?? '') === way && (!way || had.push?.details === details && had.push.p256dh === p256dh)) return;
   const { verifier } = await ask(way ? { do: 'push', way, details, p256dh, auth: keys?.auth } : { do: 'push' });
-  const { push: _, ...rest } = await pinOf(host) ?? had;
-  await pin(way ? { ...rest, push: { way, details, p256dh, verifier: base64url(fromBase64url(verifier as string, verifierSize)) } } : rest);
+  const push = way ? { way, details, p256dh, verifier: base64url(fromBase64url(verifier as string, verifierSize)) } : undefined;
+  await changePin(host, () => ({ push }));
 }

@@ -2,7 +2,7 @@
 // only for sealed hosts.
 
 import { accountOf, bare, relayOf } from '../accounts';
-import { keepLink, nameIn, pin, pinOf, vault, type Pin } from '../pins';
+import { changePin, keepLink, nameIn, pin, pinOf, vault, type Pin } from '../pins';
 import { deviceName } from '../words';
 import { base64url, fromBase64url, nameOfDevice, nameOfHost, printable, readCode, same, utf8, type Bytes, type Name } from './bytes';
 import { mostGrants, readChain, signGrant } from './grant';
@@ -52,7 +52,7 @@ export async function open(to: Pin, dial: Dial): Promise<SealedSocket> {
   const device = await ownDevice();
   const { host, key, grants } = to;
   return new SealedSocket(await dial(nameIn(to), subprotocol), { host, hostKey: key, device, limit, greeting: { name: deviceName(), window: windowSeconds, grants: grants.length > 0 ? grants : undefined } }, {
-    welcome: async ({ subject, level, end }) => { if (subject !== to.subject || level !== to.level || end !== to.end) await pin({ ...await pinOf(nameIn(to)) ?? to, subject, level, end }); },
+    welcome: async ({ subject, level, end }) => { if (subject !== to.subject || level !== to.level || end !== to.end) await changePin(nameIn(to), () => ({ subject, level, end })); },
     unproved: (bye) => suspect(to, dial, bye),
   });
 }
@@ -82,15 +82,14 @@ async function suspect(to: Pin, dial: Dial, bye: Bye): Promise<Bye> {
   if (bye.code !== closed.otherKey && bye.code !== 4500) return bye;
   const key = await claimedKey(await dial(nameIn(to), subprotocol));
   if (!key || same(key, to.key)) return { code: closed.broken, reason: t`The sealed handshake was disturbed on the way.` };
-  await pin({ ...to, changed: (await nameOfHost(key)).words });
+  const { words } = await nameOfHost(key);
+  await changePin(nameIn(to), () => ({ changed: words }));
   return { code: closed.otherKey, reason: changedReason };
 }
 
 /** Removes a device, which the host has removed, from the list of devices that this one has admitted. */
-export async function forgetGiven(of: Pin, fingerprint: string): Promise<Pin> {
-  const left = { ...of, given: of.given?.filter((g) => g.fingerprint !== fingerprint) };
-  await pin(left);
-  return left;
+export async function forgetGiven(host: string, fingerprint: string): Promise<void> {
+  await changePin(host, ({ given }) => ({ given: given?.filter((g) => g.fingerprint !== fingerprint) }));
 }
 
 /** Asks a host for its key. The answer is not proved. */
@@ -197,7 +196,8 @@ export async function admit(request: Request, by: Pin, level: string, days: numb
   if (by.grants.length >= mostGrants) throw new Error(t`The chain of devices is too long: admit the new device with an older one.`);
   const now = Math.floor(Date.now() / 1000);
   const grant = await signGrant(await ownDevice(), by.key, { key: request.key, verifier: request.verifier, subject, level, from: now, end: now + days * 86400 });
-  await pin({ ...by, given: [...by.given ?? [], { ...request.is, name: request.device, subject, level, end: now + days * 86400 }].filter((g) => g.end > now) });
+  const made = { ...request.is, name: request.device, subject, level, end: now + days * 86400 };
+  await changePin(nameIn(by), ({ given }) => ({ given: [...given ?? [], made].filter((g) => g.end > now) }));
   return `${prefix()}#${new URLSearchParams({ relay: by.relay, host: by.host, hostkey: base64url(by.key), grants: [...by.grants, grant].join('~') })}`;
 }
 
@@ -222,4 +222,4 @@ export async function readAdmission(link: string, named: (host: string, relay: s
 /** The identity of a pin's host. */
 export const hostName = (of: Pin) => nameOfHost(of.key);
 
-export { marked, nameIn, pin, unmark, unpin } from '../pins';
+export { changePin, marked, nameIn, pin, unmark, unpin } from '../pins';

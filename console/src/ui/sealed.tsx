@@ -198,7 +198,8 @@ export function Sealed({ link, request }: { link: Link; request?: string }) {
     setLeaving(device);
     try {
       await link.seal!.ask({ do: 'remove', device });
-      setPin(await seal.forgetGiven((await pinOf(link.host))!, device));
+      await seal.forgetGiven(link.host, device);
+      setPin(await pinOf(link.host));
       await look();
     } catch (err) {
       setSaid((err as Error).message);
@@ -288,7 +289,7 @@ export function Changed({ host }: { host: string }) {
     app.open({ kind: 'pair', host });
   };
   const keep = async () => {
-    if (pin) await seal.pin({ ...pin, changed: undefined });
+    await seal.changePin(host, () => ({ changed: undefined }));
     again(host);
   };
   return (

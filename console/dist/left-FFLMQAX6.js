@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-3MTTJSYY.js";import"./chunk-5Z5RSU4Q.js";import"./chunk-HT2EZXL3.js";import"./chunk-WTXGKPQX.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-RDY3K5XF.js";import"./chunk-MSOBI2KM.js";import"./chunk-JTHFSBIE.js";import"./chunk-26WMZINT.js";import"./chunk-3MTTJSYY.js";import"./chunk-5Z5RSU4Q.js";import"./chunk-HT2EZXL3.js";import"./chunk-MHO4FDEC.js";import"./chunk-WTXGKPQX.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-O5LCNQ5C.js";import"./chunk-JTHFSBIE.js";import"./chunk-26WMZINT.js";import"./chunk-MHO4FDEC.js";import"./chunk-WTXGKPQX.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-IG6RAGRF.js";import"./chunk-5Z5RSU4Q.js";import"./chunk-HT2EZXL3.js";import"./chunk-5LHQOPZ2.js";import"./chunk-NLPIVBQT.js";import"./chunk-VMOB46A7.js";import"./chunk-MHO4FDEC.js";import"./chunk-WTXGKPQX.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
