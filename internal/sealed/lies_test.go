@@ -117,8 +117,8 @@ func (k *talk) deliver(d int, frames [][]byte) (got []string, whole bool, err er
 		content, body, done, err := to.Open(bytes.Clone(frame))
 		switch {
 		case err != nil:
-			if _, _, _, again := to.Open(bytes.Clone(frame)); again == nil {
-				return got, true, errors.New("the session accepts a frame after an error; want it to end")
+			if _, _, _, again := to.Open(bytes.Clone(frame)); !errors.Is(again, err) {
+				return got, true, fmt.Errorf("after the error %w, the session returns %v; want the same error", err, again)
 			}
 			return got, false, nil
 		case !done:

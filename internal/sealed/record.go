@@ -230,14 +230,14 @@ func isResponse(message []byte) bool {
 // parcel, Open returns the parcel and true; the caller then calls Next until it returns
 // false. After an error, Open returns the same error again.
 func (s *Session) Open(frame []byte) (content Content, body []byte, done bool, err error) {
-	if content, body, done, err = s.open(frame); err != nil && s.in.err == nil {
-		s.in.err = err
+	if s.in.err == nil {
+		content, body, done, s.in.err = s.open(frame)
 	}
-	return content, body, done, err
+	return content, body, done, s.in.err
 }
 
 func (s *Session) open(frame []byte) (content Content, body []byte, done bool, err error) {
-	if s.client && len(frame) > 0 && s.in.err == nil {
+	if s.client && len(frame) > 0 {
 		switch kind(frame[0]) {
 		case kindCrowd:
 			return s.openTold(frame)

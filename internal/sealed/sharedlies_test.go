@@ -168,8 +168,8 @@ func (r *reader) deliver(frames [][]byte) (got []string, whole bool, err error) 
 	for _, frame := range frames {
 		content, body, done, err := r.client.Open(bytes.Clone(frame))
 		if err != nil {
-			if _, _, _, again := r.client.Open(bytes.Clone(frame)); again == nil {
-				return got, true, errors.New("the session accepts a frame after an error; want it to end")
+			if _, _, _, again := r.client.Open(bytes.Clone(frame)); !errors.Is(again, err) {
+				return got, true, fmt.Errorf("after the error %w, the session returns %v; want the same error", err, again)
 			}
 			return got, false, nil
 		}
