@@ -553,8 +553,8 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	talks.refused(403, "host's owner", "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
 	talks.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})
 	talks.refused(403, "owners of all hosts", "GET", "/api/people", nil)
-	talks.refused(403, "may do more", "DELETE", "/api/devices/"+ada.in.Device, nil)
-	looks.refused(403, "may do more", "DELETE", "/api/devices/"+talks.in.Device, nil)
+	talks.refused(403, "higher level than this", "DELETE", "/api/devices/"+ada.in.Device, nil)
+	looks.refused(403, "higher level than this", "DELETE", "/api/devices/"+talks.in.Device, nil)
 	var list struct{ Devices []peopleapi.ShownDevice }
 	ada.do("GET", "/api/devices", nil, &list)
 	levels := map[string]string{}
