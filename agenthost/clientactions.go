@@ -159,7 +159,7 @@ func titleOf(prompt string) string {
 }
 
 // clientCancelLocked cancels the turn that the action names. If that turn is not
-// active, nothing happens.
+// active, all subscribers get the action, without an effect.
 func (ch *chat) clientCancelLocked(env envelope) {
 	var a struct {
 		TurnID   string   `json:"turnId"`

@@ -45,7 +45,7 @@ func Hidden(Sight, Member) bool { return false }
 // plain is the shape of a text, number or other scalar that names no channel.
 func plain(s Sight, m Member) bool { return s.All() || m.Raw[0] != '{' && m.Raw[0] != '[' }
 
-// known is the shape of the URI of a channel that the client knows.
+// known is the shape of a channel's URI. It is visible if the client knows the channel.
 func known(s Sight, m Member) bool {
 	uri, _ := Text(m.Raw)
 	return s.All() || s.Knows(uri)

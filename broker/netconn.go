@@ -21,16 +21,17 @@ const (
 	// there is other traffic, because any message proves that the connection is alive.
 	askAfter = 4 * time.Second
 
-	// writeTimeout ends a connection if the kernel accepts no bytes for this long.
+	// writeTimeout ends a connection if the kernel takes longer to accept a piece of a
+	// write (writePiece).
 	writeTimeout = 5 * time.Second
 
-	// writePiece is the number of bytes that must be accepted within writeTimeout. If
-	// the kernel's buffers are full, a connection slower than 105 kbit/s counts as
-	// frozen.
+	// writePiece is the size of a piece in bytes. If the kernel's buffers are full, a
+	// connection slower than 105 kbit/s counts as frozen.
 	writePiece = 64 << 10
 )
 
-// A netConn is a network connection that fails only if no bytes move.
+// A netConn is a network connection that fails only if no bytes arrive, or pieces of
+// writes take too long.
 //
 // The library's own deadlines would end slow connections that work: it expects a pong
 // in time, although the pong may wait behind a large message, and it limits the time

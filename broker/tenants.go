@@ -74,7 +74,8 @@ type Demand struct {
 	Find func(account string) (tenant string, revoked map[string]time.Time, ok bool)
 }
 
-// An account is an open account of a tenant.
+// An account is a tenant's NATS account, which this relay has open: its connection, its users, and
+// what it serves.
 type account struct {
 	tenant string
 	ready  chan struct{} // closed when conn is set and all servers serve it

@@ -97,8 +97,9 @@ func (c *Conn) FromHost(said *view.Reading) {
 	}
 }
 
-// mint replaces the url and contentUri in a canvas's state or in a change by minted addresses. It
-// leaves an address that may come from a client.
+// mint replaces the url and contentUri in a canvas's state or in a change by minted addresses, if
+// the proxy serves them (see loopback). It leaves an address that a client may have made up, unless
+// the host's own action contains it (see mayBeClients).
 func (c *Conn) mint(said *view.Reading, f *view.Fact) {
 	m := [...]ahp.Member{{Name: "url"}, {Name: "contentUri"}}
 	if c.host.cfg.Off || ahp.Members(f.Raw, m[:]) != nil {

@@ -47,7 +47,7 @@ func (v *Vault) KeyID() string {
 	return hex.EncodeToString(sum.Sum(nil)[:keyIDSize])
 }
 
-// RecordKey returns the key of a record.
+// RecordKey returns the key that encrypts the record with this ID.
 func (v *Vault) RecordKey(id string) []byte {
 	key, err := hkdf.Key(sha256.New, v.Key, nil, domain+v.Tenant+"\n"+v.Host+"\n"+id, KeySize)
 	if err != nil {

@@ -228,7 +228,7 @@ type Request struct {
 	Op       Op       `json:"op"`
 	Nonce    string   `json:"nonce,omitempty"`   // for List: the answer repeats it
 	Devices  []string `json:"devices,omitempty"` // for List: IDs of the devices whose keys the host-agent has
-	Without  []string `json:"without,omitempty"` // for List: authors whose items are not accepted now
+	Without  []string `json:"without,omitempty"` // for List: authors whose items the answer leaves out, because the host does not accept an earlier item now
 	Result   *Result  `json:"result,omitempty"`  // what Report reports
 }
 

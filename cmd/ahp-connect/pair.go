@@ -40,8 +40,11 @@ func (c *pairCmd) follow(ctx context.Context, s *streams) error {
 		}
 	}
 	found, err := c.find(ctx, s, connect.RelayName(link.Relay), link.Host)
+	if err != nil && c.TokenFile == "" {
+		err = fmt.Errorf("%w. Without a sign-in at this relay, give --token-file FILE: the link's token is written to FILE", err)
+	}
 	if err != nil {
-		return fmt.Errorf("%w. Without a sign-in at this relay, give --token-file FILE: it gets the link's token", err)
+		return err
 	}
 	p, err := found.Follow(s.home, &link)
 	if err != nil {

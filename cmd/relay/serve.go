@@ -34,7 +34,7 @@ type serveCmd struct {
 	Zone             string   `help:"The failure domain of this relay, such as its data centre. Each host-agent opens its second connection to a relay in a different zone or region, if there is one." placeholder:"NAME"`
 	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
 	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
-	Gateway          []string `help:"Gateway address of a relay in another region. Repeatable; at least one for each region." placeholder:"REGION=HOST:PORT"`
+	Gateway          []string `help:"Gateway address of a relay in a different region. Repeatable; name every relay of every region. Addresses in this relay's own region are ignored." placeholder:"REGION=HOST:PORT"`
 	Minority         string   `help:"Service while this relay has no connection to the majority of its cluster for more than 15s: serve (all requests), read (clients receive and read; requests that change anything are refused with code 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
 	Witness          bool     `help:"Serve no clients; only keep a copy of the cluster's shared store. Two relays with a witness keep working while one of the three is down."`
 	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`

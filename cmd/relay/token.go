@@ -60,7 +60,7 @@ func (d dataFlag) print(s *streams, issue func(*auth.Keys) (string, error)) erro
 type hostTokenCmd struct {
 	dataFlag
 	Host   string        `help:"The host's name: 1 to 63 characters from a-z, 0-9 and -." required:"" placeholder:"HOST"`
-	TTL    time.Duration `help:"The token's lifetime. The host-agent presents it whenever it needs credentials." default:"8760h" name:"ttl"`
+	TTL    time.Duration `help:"The token's lifetime. host-agent run --token-file presents the token whenever it needs NATS credentials; host-agent enroll uses it up." default:"8760h" name:"ttl"`
 	Tenant string        `help:"The host's tenant." default:"default"`
 }
 
