@@ -65,7 +65,7 @@ cores=$(getconf _NPROCESSORS_ONLN)
 {
 	job stuck stuck
 	job plain tests -p "$cores" $plain
-	job race tests -p "$cores" -race -tags lockorder $raced
+	job race tests -p $((cores + 1)) -race -tags lockorder $raced
 	job lint nice "${MAKE:-make}" --no-print-directory lint
 }
 wait
