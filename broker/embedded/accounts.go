@@ -50,7 +50,11 @@ func (s *Server) build(public string) (*server.Account, error) {
 		if isMade(s.nats, public) {
 			return account, nil
 		}
-		time.Sleep(buildPoll)
+		select {
+		case <-time.After(buildPoll):
+		case <-s.accounts.over:
+			return nil, fmt.Errorf("account: %w", server.ErrServerNotRunning)
+		}
 	}
 }
 

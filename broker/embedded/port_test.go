@@ -103,6 +103,16 @@ func TestPortTakesTurns(t *testing.T) {
 	}
 }
 
+// accountOf returns the name of a tenant's account.
+func accountOf(t *testing.T, s *Server, tenant string) string {
+	t.Helper()
+	account, err := s.keys.Authority().TenantAccount(tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return account
+}
+
 // TestDropWhileItIsSet drops a tenant's account while it is being created, and again afterwards.
 // Then no login may succeed.
 func TestDropWhileItIsSet(t *testing.T) {
@@ -111,10 +121,7 @@ func TestDropWhileItIsSet(t *testing.T) {
 	if err := s.SetTenant("acme", nil); err != nil {
 		t.Fatal(err)
 	}
-	public, err := s.keys.Authority().TenantAccount("acme")
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := accountOf(t, s, "acme")
 	s.accounts.known.Delete(public) // what the first drop does
 	if err := s.DropTenant("acme"); err != nil {
 		t.Fatal(err)
@@ -132,10 +139,7 @@ func TestDropWhileItIsSet(t *testing.T) {
 func TestOneLoginMakesAnAccount(t *testing.T) {
 	t.Parallel()
 	s := startPort(t)
-	account, err := s.keys.Authority().TenantAccount("umbrella")
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := accountOf(t, s, "umbrella")
 	claim, err := s.keys.Authority().TenantAccountJWT(auth.Embedded, "umbrella", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -171,10 +175,7 @@ func TestExpiredAccountIsRenewed(t *testing.T) {
 	if err := s.SetTenant("acme", nil); err != nil {
 		t.Fatal(err)
 	}
-	public, err := s.keys.Authority().TenantAccount("acme")
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := accountOf(t, s, "acme")
 	account, _ := s.account(public)
 	claims := jwt.NewAccountClaims(public)
 	claims.Expires = 1
@@ -193,10 +194,7 @@ func TestExpiredAccountIsRenewed(t *testing.T) {
 func TestTenantIsSetWhileARouteCreatesItsAccount(t *testing.T) {
 	t.Parallel()
 	s := startPort(t)
-	public, err := s.keys.Authority().TenantAccount("umbrella")
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := accountOf(t, s, "umbrella")
 	account, _ := s.nats.LookupOrRegisterAccount(public)
 	set := make(chan error, 1)
 	go func() { set <- s.SetTenant("umbrella", nil) }()
@@ -217,4 +215,23 @@ func TestTenantIsSetWhileARouteCreatesItsAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc.Close()
+}
+
+// TestCloseEndsTheWaitForAnAccount closes the server while SetTenant waits for an account that a
+// route has created without a claim. SetTenant must return an error.
+func TestCloseEndsTheWaitForAnAccount(t *testing.T) {
+	t.Parallel()
+	s := startPort(t)
+	_, _ = s.nats.LookupOrRegisterAccount(accountOf(t, s, "umbrella"))
+	set := make(chan error, 1)
+	go func() { set <- s.SetTenant("umbrella", nil) }()
+	s.Close()
+	select {
+	case err := <-set:
+		if err == nil {
+			t.Error("SetTenant = nil at a closed server; want an error")
+		}
+	case <-time.After(waitTime):
+		t.Error("SetTenant still waits after the server has ended; want an error")
+	}
 }
