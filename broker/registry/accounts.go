@@ -303,12 +303,8 @@ func (ta *tenantAccounts) tidy(now time.Time) {
 	used := map[string]bool{}
 	for name, t := range ta.tenants {
 		used[name] = ta.usedLocked(t, now)
-		refused := map[string]time.Time{}
-		for _, k := range t.hosts {
-			refused = mergeRefused(refused, k.refused(ta.r.cfg.Revocations, now))
-		}
-		t.refused = refused
 	}
+	ta.correctLocked(now)
 	ta.r.mu.Unlock()
 	closed := ta.closed
 	ta.closed = nil
@@ -323,6 +319,16 @@ func (ta *tenantAccounts) tidy(now time.Time) {
 	for name, used := range used {
 		if used {
 			ta.open(name)
+		}
+	}
+}
+
+// correctLocked computes the users that NATS must refuse from the users that are known now.
+func (ta *tenantAccounts) correctLocked(now time.Time) {
+	for _, t := range ta.tenants {
+		t.refused = map[string]time.Time{}
+		for _, k := range t.hosts {
+			t.refused = mergeRefused(t.refused, k.refused(ta.r.cfg.Revocations, now))
 		}
 	}
 }

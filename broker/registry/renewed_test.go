@@ -91,6 +91,69 @@ func TestRevocationWaitsForHomeStore(t *testing.T) {
 	}
 }
 
+// TestUnreadStoreEndsNoLease revokes a token while the store of the host's region does not answer.
+// NATS must refuse the user that is known, but the host must stay online: its renewed user may be in
+// the store. When the store has delivered that user, NATS must accept it. A revocation of that user
+// must end the lease.
+func TestUnreadStoreEndsNoLease(t *testing.T) {
+	t.Parallel()
+	r := startTest(t, newTestServer(t), Config{Instance: "a", Region: "near"})
+	far := &view{r: r, name: "far", store: storeOfRegion(t, r, "far")}
+	const key = "acme.laptop"
+	state := func(token string) hostState {
+		return hostState{
+			Key: key, Users: natsUsers{{NKey: "U", Token: token, Issued: time.Now(), Expires: time.Now().Add(time.Hour)}},
+			Lease: &lease{Instance: "agent", Keeper: "a", Seq: 1, Fence: 1, Presence: online},
+		}
+	}
+	put := func(s hostState) uint64 {
+		t.Helper()
+		rev, err := far.store.put(t.Context(), hostKeys+key, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rev
+	}
+	former, next := state("former"), state("next")
+	r.applyHost(far, former, put(former), 0, false)
+	renewed := put(next) // not read yet
+	r.mu.RLock()
+	k := r.hosts[key]
+	r.mu.RUnlock()
+	revoke := func(token string) {
+		t.Helper()
+		if err := r.Revocations().Add(auth.Revocation{Token: token, At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func() bool {
+		r.mu.RLock()
+		defer r.mu.RUnlock()
+		return r.aliveLocked(k)
+	}
+	refuses := func() bool {
+		r.mu.RLock()
+		defer r.mu.RUnlock()
+		return !r.accounts.tenants["acme"].refused["U"].IsZero()
+	}
+	revoke("former")
+	natssite.Eventually(t, "the user is refused although the store does not answer", refuses)
+	if !holds() {
+		t.Fatal("the lease ended although the store may have a renewed user; want it to run")
+	}
+	r.applyHost(far, next, renewed, 0, false)
+	far.noteProgress(renewed)
+	natssite.Eventually(t, "the renewed user is accepted", func() bool { return !refuses() })
+	if !holds() {
+		t.Error("the lease ended although the host has a renewed user; want it to run")
+	}
+	revoke("next")
+	natssite.Eventually(t, "the lease has ended", func() bool { return !holds() })
+	if !refuses() {
+		t.Error("the user whose lease ended is accepted; want it refused")
+	}
+}
+
 // storeOfRegion creates the store of another region on the server of r, and returns it.
 func storeOfRegion(t *testing.T, r *Registry, region string) *store {
 	t.Helper()

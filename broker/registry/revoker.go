@@ -74,27 +74,54 @@ func (rv *revoker) write(ctx context.Context) error {
 	return nil
 }
 
-// run enforces new revocations until ctx ends.
+// enforceRetry is the interval between attempts to read the store for revocations that were
+// enforced without it.
+const enforceRetry = time.Second
+
+// run enforces new revocations until ctx ends. While a store is unreachable, NATS refuses the
+// users that are known here, but leases stay: a host may have renewed credentials that only the
+// store knows. When the store has been read, run corrects the users and ends leases.
 func (rv *revoker) run(ctx context.Context) {
+	var early []auth.Revocation // enforced without the store
+	retry := time.NewTimer(enforceRetry)
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-rv.wake:
+		case <-retry.C:
 		}
 		news := rv.r.cfg.Revocations.takeNews()
-		for _, home := range rv.homesOf(news) {
+		all := slices.Concat(early, news)
+		if len(all) == 0 {
+			continue
+		}
+		known := true
+		for _, home := range rv.homesOf(all) {
 			limit, cancel := context.WithTimeout(ctx, writeTimeout)
-			known := rv.catchUp(limit, home)
+			known = rv.catchUp(limit, home) && known
 			cancel()
-			if !known && ctx.Err() == nil {
+			if !known && len(news) > 0 && ctx.Err() == nil {
 				rv.r.cfg.Log.Warn("revocation enforced without renewed credentials", "reason", "registry store unreachable", "region", home.name)
 			}
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return
+		case !known:
+			rv.refuse(news)
+			early = all
+			retry.Reset(enforceRetry)
+		default:
+			if len(early) > 0 {
+				rv.r.mu.Lock()
+				rv.r.accounts.correctLocked(time.Now())
+				rv.r.mu.Unlock()
+				early = nil
+			}
+			rv.endLeases(rv.refuse(all), time.Now())
 		}
-		rv.end(news, time.Now())
 	}
 }
 
@@ -147,20 +174,15 @@ func (rv *revoker) newest(ctx context.Context, v *view) (uint64, error) {
 	return rv.r.upkeep.putSession(ctx, false)
 }
 
-// end makes NATS refuse users with revoked enrolments. It ends the lease of each host that has
-// no other user.
-func (rv *revoker) end(news []auth.Revocation, now time.Time) {
+// refuse makes NATS refuse users with revoked enrolments. It returns the keys of their hosts.
+func (rv *revoker) refuse(news []auth.Revocation) (affected []string) {
 	tenants := map[string]bool{}
-	holders := map[string]string{}
 	rv.r.mu.Lock()
-	for _, key := range rv.affectedLocked(news) {
+	affected = rv.affectedLocked(news)
+	for _, key := range affected {
 		k := rv.r.hosts[key]
 		rv.r.accounts.tokensLocked(k)
 		tenants[k.tenant()] = true
-		users := k.Users.current(now)
-		if rv.r.aliveLocked(k) && len(users) > 0 && len(k.refused(rv.r.cfg.Revocations, now)) == len(users) {
-			holders[key] = k.lease().Instance
-		}
 	}
 	rv.r.mu.Unlock()
 	open := rv.r.cfg.Tenants.Names()
@@ -170,6 +192,22 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 			rv.r.accounts.open(name)
 		}
 	}
+	return affected
+}
+
+// endLeases ends the lease of each of the hosts whose users are all revoked.
+func (rv *revoker) endLeases(keys []string, now time.Time) {
+	holders := map[string]string{}
+	rv.r.mu.RLock()
+	for _, key := range keys {
+		if k := rv.r.hosts[key]; k != nil {
+			users := k.Users.current(now)
+			if rv.r.aliveLocked(k) && len(users) > 0 && len(k.refused(rv.r.cfg.Revocations, now)) == len(users) {
+				holders[key] = k.lease().Instance
+			}
+		}
+	}
+	rv.r.mu.RUnlock()
 	for key, holder := range holders {
 		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 		rv.r.keeping.hold(ctx, key, leaseRequest{Op: opRelease, Instance: holder, Seq: crashSeq, Reason: reasonRevoked}, rv.r.cfg.Instance)

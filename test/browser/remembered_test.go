@@ -20,9 +20,15 @@ import (
 // after. It returns that version.
 func (p *page) isRemembered(s *site, session string, after uint64) (version uint64) {
 	p.t.Helper()
-	token := s.token(patience)
-	p.until("the relay to have the last state", patience, func() bool {
-		kept, err := procs.GetJSON[rememberedapi.Kept](p.t.Context(), s.url+"/api/hosts/"+hostName+"/remembered/session?uri="+url.QueryEscape(session), token)
+	return p.isRememberedOf(s, hostName, session, after)
+}
+
+// isRememberedOf waits like isRemembered, for a session at the given host.
+func (p *page) isRememberedOf(s *site, host, session string, after uint64) (version uint64) {
+	p.t.Helper()
+	token := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{host} })
+	p.until("the relay to have the last state of "+host, patience, func() bool {
+		kept, err := procs.GetJSON[rememberedapi.Kept](p.t.Context(), s.url+"/api/hosts/"+host+"/remembered/session?uri="+url.QueryEscape(session), token)
 		if err == nil {
 			version = kept.Record.Version
 		}

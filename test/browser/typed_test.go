@@ -32,7 +32,9 @@ func TestTextStaysWhileItsChatArrives(t *testing.T) {
 	p.do(desktop())
 	p.knowsHosts("keys", 2)
 	p.until("the keys for the last states", patience, func() bool { return strings.Count(p.keptText(), `"verifier"`) == 2 })
-	p.isRemembered(s, "demo:/login", 0)
+	for _, host := range []string{hostName, desk} {
+		p.isRememberedOf(s, host, "demo:/login", 0)
+	}
 	eval[any](p, `(() => {
 		const plain = window.fetch;
 		const until = (name) => new Promise((go) => { window[name] = go; });
