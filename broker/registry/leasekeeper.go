@@ -225,7 +225,7 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 	now := time.Now().UTC()
 	err := lk.r.writer.update(ctx, key, func(k *knownHost, alive bool) *hostState {
 		current := k.lease()
-		if current.held() && !alive {
+		if current.held() && !alive && !lk.continues(k, req.Instance) {
 			current = nil
 		}
 		next, answer = decide(current, k.downSince(), k.renewals, req, now)
@@ -254,6 +254,14 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 		lk.r.accounts.open(tenantOfKey(key))
 	}
 	return answer
+}
+
+// continues reports whether an instance may continue its expired lease, because its host is
+// still listed as online. Then the host has never been offline, and its lease keeps its times.
+func (lk *leaseKeeper) continues(k *knownHost, instance string) bool {
+	lk.r.mu.RLock()
+	defer lk.r.mu.RUnlock()
+	return k.lease().Instance == instance && lk.r.relays.onlineLocked(k)
 }
 
 // renew answers the current holder of a host from memory, and thus also while the store

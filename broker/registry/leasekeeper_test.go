@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,46 @@ func TestLineProvesHolderToRival(t *testing.T) {
 			t.Errorf("the first answer has revision %d, and the one after the holder was heard %d; want a higher one", first, again)
 		}
 	})
+}
+
+// TestReturnBeforeOfflineKeepsTimes lets a host-agent return after its keeper's silence has expired
+// its lease. If the host is still listed as online, because host-agents were expected, the lease
+// must keep its times and its number. Otherwise, or for a different instance, it is a new lease.
+func TestReturnBeforeOfflineKeepsTimes(t *testing.T) {
+	t.Parallel()
+	server := newTestServer(t)
+	r := startTest(t, server, Config{})
+	for name, test := range map[string]struct {
+		expected int // beats with expected host-agents
+		instance string
+		same     bool
+	}{
+		"still online":       {r.relays.patience, "agent", true},
+		"offline":            {0, "agent", false},
+		"different instance": {r.relays.patience, "another", false},
+	} {
+		key := "t." + strings.ReplaceAll(name, " ", "-")
+		s := leased("agent", "other", 1, 3)
+		s.Key, s.Lease.Since = key, time.Now().Add(-time.Hour).UTC()
+		rev, err := r.view.store.put(t.Context(), hostKeys+key, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.applyHost(&r.view, s, rev, 0, false)
+		r.mu.Lock()
+		other := r.relays.getLocked("other")
+		other.missed, other.expected = r.relays.patience+2, test.expected
+		r.mu.Unlock()
+		answer := r.keeping.hold(t.Context(), key, leaseRequest{Op: opHold, Instance: test.instance, Seq: 2, Presence: online}, "me")
+		k, alive := r.known(key)
+		l := k.lease()
+		if answer.Result != leaseHeld || !alive || l.Instance != test.instance || l.Keeper != "me" {
+			t.Fatalf("%s: the answer is %+v, with the lease %+v; want it held here", name, answer, l)
+		}
+		if same := l.Since.Equal(s.Lease.Since) && l.number() == 3; same != test.same {
+			t.Errorf("%s: the lease is number %d since %v; want number 3 since %v: %v", name, l.number(), l.Since, s.Lease.Since, test.same)
+		}
+	}
 }
 
 // TestLostHolderIsDisconnected moves a lease to another keeper: the holder's connection must stay.

@@ -52,7 +52,8 @@ type peer struct {
 	heard  time.Time
 	keeps  map[string]bool // hosts whose lease it keeps, according to the store
 
-	expected int // how many of the missed beats passed while relays expected host-agents; at most maxExpected, in beats
+	expected int // how many of the missed beats passed while host-agents returned or were expected; at most maxExpected, in beats
+	kept     int // len(keeps) at this relay's last beat
 }
 
 // relaySessions are the sessions of all relays, including this one. Registry.mu guards
@@ -102,10 +103,11 @@ func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 }
 
 // onlineLocked reports whether a host still has the state in its lease. It is offline
-// instead once the lease's keeper has been silent for a lease time. Beats in which relays
-// expect host-agents do not count here: after a restart of all relays, the host-agent may
-// have been told to return later. In lostLocked these beats count, so that a restarted
-// host-agent gets its host.
+// instead once the lease's keeper has been silent for a lease time. Two kinds of beats do not
+// count here: those in which relays expect host-agents, and those in which a host of the same
+// keeper has got a new lease. After a restart of all relays, the host-agent may have been told
+// to return later, or it has no answer yet because relays serve others first. In lostLocked
+// these beats count, so that a restarted host-agent gets its host.
 func (rs *relaySessions) onlineLocked(k *knownHost) bool {
 	l := k.lease()
 	if !l.runs() || k.kept != nil {
@@ -192,7 +194,9 @@ func (rs *relaySessions) beat(now time.Time) {
 		if p.missed <= absentAfter {
 			previous = append(previous, p.Previous...)
 		}
-		if expects && p.expected < int(maxExpected/rs.r.beatEvery) {
+		returned := len(p.keeps) < p.kept
+		p.kept = len(p.keeps)
+		if (expects || returned) && p.expected < int(maxExpected/rs.r.beatEvery) {
 			p.expected++
 		} else {
 			rs.endOnlineLocked(p)

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -126,19 +127,23 @@ func TestSuccessorIsProof(t *testing.T) {
 }
 
 // TestExpectedHostsStayOnline makes another relay silent, while this relay or a third one expects
-// host-agents that it has refused. The silent relay's host must stay online until no relay expects
-// any for a lease time, but at most two minutes longer than otherwise. Its lease must expire as
-// usual.
+// host-agents that it has refused, or while other hosts of the silent relay get new leases. The
+// silent relay's last host must stay online until neither happens for a lease time, but at most two
+// minutes longer than otherwise. Its lease must expire as usual.
 func TestExpectedHostsStayOnline(t *testing.T) {
 	for name, test := range map[string]struct {
 		by      string // the relay that expects host-agents
 		beats   int    // for how long
-		expired int    // the beats after which the host must be offline
+		returns int    // how many other hosts get a new lease, one in each beat
+		expired int    // the beats that must not count
 	}{
 		"this relay":                {by: "me", beats: 20, expired: 20},
 		"a third relay":             {by: "third", beats: 20, expired: 20},
 		"for longer than permitted": {by: "me", beats: 1000, expired: int(maxExpected / beatEvery)},
 		"none":                      {expired: 0},
+		"others return":             {returns: 20, expired: 20},
+		"others return for long":    {returns: 1000, expired: int(maxExpected / beatEvery)},
+		"others return while this relay expects more": {by: "me", beats: 20, returns: 10, expired: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newSessions()
@@ -150,7 +155,13 @@ func TestExpectedHostsStayOnline(t *testing.T) {
 				r.relays.apply(&r.view, instance, s, rev, 1, now)
 			}
 			hear("other", session{})
-			r.relays.peers["other"].keeps["t.h"] = true
+			keeps := r.relays.peers["other"].keeps
+			keeps["t.h"] = true
+			for i := range test.returns {
+				keeps[fmt.Sprint("t.other-", i)] = true
+			}
+			r.relays.beat(now) // the last one with all hosts
+			r.relays.peers["other"].missed, r.relays.peers["other"].there = 0, 0
 			online := func() bool {
 				r.mu.Lock()
 				defer r.mu.Unlock()
@@ -159,6 +170,7 @@ func TestExpectedHostsStayOnline(t *testing.T) {
 			for i, offline := 1, test.expired+r.relays.patience+1; i <= offline+1; i++ {
 				now = now.Add(beatEvery)
 				clear(r.changed)
+				delete(keeps, fmt.Sprint("t.other-", i-1))
 				for _, instance := range []string{"third", "me"} {
 					hear(instance, session{Expects: instance == test.by && i <= test.beats})
 				}
