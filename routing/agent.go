@@ -65,7 +65,7 @@ type AgentEndConfig struct {
 	MaxFrame   int // longest message in bytes; default 128 MiB
 	QueueLimit int // bytes queued for each client, beside the message being sent, above which the host is not read; default 8 MiB
 	Window     int // bytes of recent bodies kept; default 8 MiB
-	Pinned     int // for each link, bytes of bodies that are not yet published or that the relay may still request; default 32 MiB
+	Pinned     int // bytes of bodies that wait for publication; also, for each link, bytes of bodies that the relay may still request; default 32 MiB
 
 	// MaxQueued bounds the bytes queued for all clients and for the host, without the
 	// window. Above it, the connection that has stalled for longest is closed. Default 512
@@ -135,8 +135,8 @@ type AgentEnd struct {
 	held          int // bytes in the queues of all streams, and of fragmented messages on their way to the host
 	wholes        int // the part of held in complete messages for the host
 
-	short    bool                    // more than half of MaxQueued is in use
-	crowded  bool                    // more than MaxQueued/crowdShare is in use
+	short    bool                    // set when more than 1/2 of MaxQueued is in use; cleared at 3/8
+	crowded  bool                    // set when more than MaxQueued/crowdShare is in use; cleared at 3/4 of that
 	waiters  map[*AgentConn]struct{} // connections whose reader waits because their queue is full
 	turns    []*turn                 // large messages still to be read, next first
 	reserved int                     // bytes of large messages being read

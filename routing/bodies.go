@@ -19,7 +19,7 @@ type body struct {
 	arrivals []*arrival // one for each link with a connection that receives the body
 	fed      bool       // a relay publishes the message, which is marked in a connection's stream
 	old      bool       // has left the window, and is kept for its uses
-	place    uint64     // position among all bodies queued for publication; 0: not queued
+	place    uint64     // position among all bodies ever queued for publication; 0: never queued
 }
 
 // cost is the credit that a reference uses: as much as the body's bytes would.

@@ -18,8 +18,8 @@ import (
 // records work as for messages. Each end is a [ByteConn].
 
 const (
-	// bytesWindow is a byte stream's credit, instead of the credit announced in the
-	// hello. It bounds the bytes in flight that messages may have to wait behind.
+	// bytesWindow bounds a byte stream's credit, and so the bytes in flight that messages
+	// may have to wait behind.
 	bytesWindow = 512 << 10
 
 	// bytesQueue bounds the bytes of a stream that wait at a host-agent.

@@ -9,9 +9,9 @@ import (
 // used channel is forgotten, and its messages are sent to each connection separately.
 const maxChannels = 1024
 
-// A generation is a period in which a channel had at least generationBodies bodies,
-// and at least generationTime. The number of receivers in the current and the previous
-// generation predicts a body's receivers.
+// A channel's generation ends after generationBodies bodies and generationTime,
+// whichever is later. The most receivers of one body in this generation and the
+// previous predict the next body's receivers.
 const (
 	generationBodies = 64
 	generationTime   = time.Second
@@ -67,8 +67,8 @@ func (c *channel) receivers() (n int) {
 	return n
 }
 
-// watch asks relays to subscribe if at least one of their connections has received a
-// body, and if they support references.
+// watch asks the relays that a body has reached (heard) to subscribe, if they support
+// references and were not asked before.
 func (c *channel) watch(heard []*arrival) {
 	for _, a := range heard {
 		if on := a.on; !on.watched && on.link.shares() && !on.link.ended && !c.forgotten {
@@ -78,8 +78,8 @@ func (c *channel) watch(heard []*arrival) {
 	}
 }
 
-// age counts a body. At the end of a generation, it unsubscribes relays that had no
-// receiver in this generation and the previous.
+// age counts a body. When a generation ends, age unsubscribes the relays that had no
+// receiver in it.
 func (c *channel) age(now time.Time) {
 	c.bodies++
 	if c.bodies < generationBodies || now.Sub(c.since) < generationTime {

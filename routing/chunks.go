@@ -12,11 +12,11 @@ import (
 // that content. Such a response is sent in parts: bytes of its own, and chunks of
 // content. A chunk crosses to each relay only once. The host-agent identifies a chunk
 // by its SHA-256, gives it a number, sends its bytes before the first message that
-// refers to it, and sends drop when the relay is to forget it. So it always knows
-// which chunks a relay has. A reference only replaces bytes that the host has just
+// refers to it, and sends drop when the relay is to forget it. So the host-agent always
+// knows which chunks a relay has. A reference only replaces bytes that the host has just
 // sent on the same connection, so chunks need no access checks.
 const (
-	// chunkSize is the size of every chunk except the last.
+	// chunkSize is the size of every chunk except a content's last.
 	chunkSize = 1 << 20
 
 	// minChunk is the smallest content that is sent as chunks.

@@ -156,7 +156,7 @@ func (on *crowdLine) push(it item) {
 }
 
 // cut drops the queued records on a link whose relay takes nothing. It closes the crowd's
-// connections there, and the connections that have left while the record of that was queued.
+// connections there, and each connection that is named in a dropped record.
 func (on *crowdLine) cut() {
 	for c := range on.members {
 		on.stall(c)

@@ -8,7 +8,7 @@ import (
 
 // A delay measures how long items stay in a link's queues. It measures one sampled
 // item at a time, so that items need no timestamps. Its cost is below the variance of
-// `make bench ARGS=ablate`. The link's mutex guards it.
+// `make bench ARGS=ablate`. The AgentEnd's mutex guards it.
 type delay struct {
 	report  func(time.Duration) // receives each measurement; nil: do not measure
 	sampler Sampler

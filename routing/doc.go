@@ -79,7 +79,7 @@
 //	unwatch    ←    watch                no more bodies will come there
 //	refs       ←    floor, entries       see refs.go: which connections receive which bodies
 //	tagged     ←    floor, entries       like refs; behind each set, a tag of 16 bytes for each of its connections
-//	body       ←    body, bytes          answers need
+//	body       ←    body, bytes          answers need with that body
 //	gone       ←    body                 answers need for a body that is no longer kept
 //	chunk      ←    chunk, flags, bytes  content that several answers share, see chunks.go
 //	chunkref   ←    conn, chunk          the chunk is the next part of the connection's message
@@ -95,18 +95,17 @@
 //
 // # Credit
 //
-// Each connection has credit in each direction, 1 MiB at first. Sent bytes, including referenced
-// bodies, use up credit. The receiver returns credit when it has written the bytes to its socket.
-// The reader's speed thus bounds the bytes in flight, and a slow reader delays only its own
-// stream. At a relay with little memory, a client's credit begins smaller and grows while the
+// Each connection has credit in each direction, 1 MiB at first. Each message, piece or reference
+// uses credit: its bytes, or those of the body, and pieceCost. The receiver returns the credit when
+// it has written the bytes to its socket. A slow reader thus delays only its own stream. At a relay with little memory, a client's credit begins smaller and grows while the
 // client reads (RelayConn.adapt). Streams are sent round-robin, in pieces of at most one packet.
 // See hold.go and relief.go for streams with long queues, and docs/limits.md for all bounds.
 //
 // # Streams of bytes
 //
 // A connection whose Open names a canvas carries a stream of bytes, without message boundaries,
-// and each of its ends is a [ByteConn]. It has half the credit. All byte streams together may use
-// only a share of the link, so messages do not wait behind a download (share.go). Relays open
+// and each of its ends is a [ByteConn]. Its credit is at most 512 KiB. All byte streams together
+// may use only a share of the link, so messages do not wait behind a download (share.go). Relays open
 // byte streams only at host-agents with [link.FeatureCanvas], and streams to ports that clients
 // opened only with [link.FeaturePreview].
 //

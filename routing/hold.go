@@ -11,19 +11,19 @@ import (
 // reading that client's connection to the host. For this, the connection's reader calls
 // Wait before each read. The host's messages then stay in the host's own socket, as if
 // the client were connected there directly. The queue's bound is lower while memory is
-// short. While the host-agent is crowded (see crowdShare), it is also lower for clients
-// that have not yet shown that they read. Before it reads a message longer than [Reserved], the reader
-// calls Reserve, which waits for room. So the bound for all streams together is rarely
-// exceeded.
+// short. While the host-agent is crowded (see crowdShare), the bound is also lower for
+// clients that have not yet shown that they read. Before the reader reads a message
+// longer than [Reserved], it calls Reserve, which waits for room. So the bound for all
+// streams together is rarely exceeded.
 //
-// The relay proves its client's progress with credit, even with 0 bytes. If a stream
+// A credit record, even for 0 bytes, proves that the client makes progress. If a stream
 // waits for [AgentEndConfig.Stall] without progress, Wait returns ErrStalled and the
 // connection ends.
 
 // ErrStalled reports that a client has read nothing for too long.
 var ErrStalled = errors.New("client reads nothing")
 
-// Reserved is the message length in bytes from which a reader must call
+// Reserved is the message length in bytes above which a reader must call
 // [AgentConn.Reserve] before reading.
 const Reserved = 64 << 10
 
@@ -64,7 +64,7 @@ func (a *AgentEnd) grown() {
 }
 
 // eased runs after queues may have shrunk. It wakes connections that waited for memory,
-// and grants turns to large messages.
+// lets incomplete messages for the host continue, and grants turns to large messages.
 func (a *AgentEnd) eased() {
 	room := false
 	if a.short && a.total()+a.reserved <= a.cfg.MaxQueued*3/8 {
@@ -195,7 +195,7 @@ func (c *AgentConn) wait(done, late <-chan struct{}, times int) error {
 }
 
 // waitState returns a channel to wait on, and the longest time to wait. The channel is
-// nil if no wait is necessary or the connection has ended.
+// nil if no wait is necessary, or if err reports that the connection has ended or stalled.
 func (c *AgentConn) waitState(times int) (room <-chan struct{}, patience time.Duration, err error) {
 	a := c.link.agent
 	a.mu.Lock()
@@ -316,7 +316,8 @@ func (c *AgentConn) Unreserve() {
 
 // mayUpload reports whether the client may send more of an incomplete message for the
 // host. While memory is short, only the oldest incomplete message may continue, and only
-// while the host reads its complete messages.
+// if no complete message waits for the host or 3/4 of MaxQueued has room for the longest
+// message.
 func (a *AgentEnd) mayUpload(c *AgentConn) bool {
 	switch {
 	case c.partial == nil, a.total()+a.reserved <= a.cfg.MaxQueued/2:

@@ -44,7 +44,7 @@ type item struct {
 
 	load  int     // bytes of raw that count towards the queue's bound
 	fans  int     // connections to which the relay delivers raw
-	frees *stream // raw has a message of this stream, which continues after it
+	frees *stream // the stream of the connection that raw has a message for; it continues when raw has left
 }
 
 // size returns how much the item counts towards the queue's bound.
@@ -162,7 +162,7 @@ type mux struct {
 
 	delay delay // samples the items' delay
 
-	drained func(s *stream) // called when an item has left a stream with waits
+	drained func(s *stream) // called when an item has left a stream whose waits is set
 
 	control fifo[[]byte]  // encoded records outside of any stream
 	turns   fifo[*stream] // streams with something to send, next first
@@ -427,8 +427,8 @@ func (m *mux) refer(s *stream, b *body) {
 	s.spend(b.cost())
 }
 
-// flushBatch sends the batch. It then schedules the streams with references in it,
-// whose later items had to wait.
+// flushBatch sends the batch. It then schedules the streams with references in the
+// batch, because their later items had to wait.
 func (m *mux) flushBatch(b []byte) []byte {
 	if len(m.batch.joined) > 0 {
 		m.delay.measured(m.batch.since)

@@ -15,8 +15,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A recordKind is the first byte of a record. Package documentation lists the fields of
-// each kind.
+// A recordKind is the first byte of a record. The package documentation specifies each
+// kind's fields.
 type recordKind byte
 
 const (
@@ -57,7 +57,7 @@ const (
 	recordReport // host-agent to relay. 0, JSON of Report
 	recordTagged // host-agent to relay. floor, entries: like refs, with a tag for each connection, see tags.go
 
-	recordMove  // relay to host-agent. conn, ticket, until: like flush, and keep the host's connection under the ticket; answer moved, or flushed
+	recordMove  // relay to host-agent. conn, ticket, until, holder: like flush, and keep the host's connection under the ticket; answer moved, or flushed
 	recordMoved // host-agent to relay. conn: answers move, behind the host's earlier messages; later ones are kept
 
 	// Host-agent to relay: see crowd.go.
@@ -89,10 +89,10 @@ const (
 	pieceVersion  = 3 // see feed.go
 )
 
-// Bounds of bodies that leave together, in bytes.
+// Sizes of bodies that leave together, in bytes.
 const (
-	mostTogether = 32 << 10 // for all bodies together
-	bodySlot     = 4        // for each body's length
+	mostTogether = 32 << 10 // bound for all bodies together
+	bodySlot     = 4        // of each body's length
 )
 
 // bodySum is the size of the checksum in front of bodies.

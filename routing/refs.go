@@ -17,7 +17,8 @@ import (
 // varints for each. The first is the signed distance from the end of the previous run in the
 // record (for the first run, from the floor); the second is the run's length minus one. The
 // set begins with its form. Form setRuns encodes runs in the same way with unsigned
-// distances. Form setBitmap encodes the first connection and a bitmap.
+// distances. Form setBitmap encodes the connection of the bitmap's first bit, and the bitmap
+// with its length in bytes; lower bits come first.
 const (
 	setRuns = iota
 	setBitmap

@@ -175,7 +175,7 @@ type RelayEnd struct {
 	chunks     chunkStore
 	watched    map[uint64]string // watch number to token
 	awaited    awaitedBodies
-	incomplete map[uint64]int // for each packet, its rows that wait for bodies
+	incomplete map[uint64]int // for each packet, the number of its rows that wait for bodies
 	ended      error
 
 	packet uint64 // the packet being handled
@@ -205,7 +205,7 @@ func (r *RelayEnd) Hello() link.Hello {
 	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Features: []string{link.FeatureSealed, link.FeatureTags}}
 }
 
-// Start attaches the RelayEnd to its link. It precedes the link's first call.
+// Start attaches the RelayEnd to its link. Call it before the link calls the RelayEnd.
 func (r *RelayEnd) Start(answer link.Hello, lines link.RelayLines) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -316,8 +316,8 @@ func (r *RelayEnd) Body(payload []byte) (intact bool) {
 // When memory is short, a RelayEnd shrinks its stored bodies to BodyLimit/shedShare bytes.
 const shedShare = 8
 
-// Shed drops most bodies, because memory is short. If one is needed later, the relay
-// requests it again.
+// Shed drops most bodies, because memory is short. If a dropped body is needed later, the
+// relay requests it again.
 func (r *RelayEnd) Shed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -346,9 +346,9 @@ func (r *RelayEnd) Ended(reason error) {
 	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, awaitedBodies{} // frees their memory even if a client still holds its RelayConn
 }
 
-// Handle implements [link.Traffic]. When memory is short, it calls Hold before the first
-// record that takes memory. It handles leading credit and event records before that: credit
-// lets clients' messages leave, which frees memory.
+// Handle implements [link.Traffic]. It calls Hold before the first record that takes memory.
+// It handles the records before that one without a wait: credit lets clients' messages leave,
+// which frees memory.
 func (r *RelayEnd) Handle(packet uint64, payload []byte) (done bool, err error) {
 	f := link.Fields{B: payload}
 	if len(payload) > 0 && bringsNothing(recordKind(payload[0])) {

@@ -26,7 +26,7 @@ type RelayConn struct {
 	crowd *relayCrowd // the crowd that has the connection; nil: none
 
 	window int // the stream's initial window; immutable
-	taken  int // bytes that the client has read since it last returned lent credit
+	taken  int // bytes that the client has read since it last began to return lent credit
 	giving int // lent credit still to return as the client reads
 
 	writtenCredit atomic.Int64 // credit of written frames, not yet passed to the mux
@@ -109,10 +109,9 @@ func (c *RelayConn) Written(credit int) {
 	}
 }
 
-// adapt changes the connection's window after its client has read n bytes. The window grows by n,
-// and so doubles in each round trip, until MostCredit. A client that stops reading early thus
-// occupies little memory at the relay. If no more credit can be lent, each reading client returns
-// half of its lent credit. The window shrinks only as the client reads, so credit that the
+// adapt changes the connection's window after its client has read n bytes. Once the client has
+// read growAfter initial windows, the window grows by n, and so doubles in each round trip, until
+// MostCredit. If no more credit can be lent, each reading client returns half of its lent credit. The window shrinks only as the client reads, so credit that the
 // host-agent already has stays valid.
 func (c *RelayConn) adapt(n int) {
 	most := c.relay.cfg.MostCredit
@@ -148,7 +147,8 @@ func (c *RelayConn) giveBack() {
 }
 
 // Progress informs the host-agent that the client reads, even if too little for a credit record.
-// Call it every few seconds while the client takes queued data.
+// It does nothing while the host-agent has more than half of its credit. Call it every few seconds
+// while the client takes queued data.
 func (c *RelayConn) Progress() {
 	r := c.relay
 	r.mu.Lock()
@@ -333,8 +333,8 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	c.recycle()
 }
 
-// recycle frees the connection's number once both close records have arrived, so that no later
-// record can mean this connection.
+// recycle frees the connection's number once the relay's close record has left and the host-agent's
+// has arrived: no later record can then mean this connection.
 func (c *RelayConn) recycle() {
 	if c.received && c.sentClose && c.relay.conns[c.stream.conn] == c {
 		delete(c.relay.conns, c.stream.conn)

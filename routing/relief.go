@@ -6,9 +6,9 @@ import (
 	"ahprelay/ahp"
 )
 
-// relieve closes connections until all queues together are within MaxQueued. It begins
-// with the connections that have made no progress for longest, then takes those with
-// the longest queues. Backpressure (hold.go) begins far earlier; relieve is for
+// relieve closes connections until all queues together are within MaxQueued. Each time,
+// it closes the connection that has made no progress for longest; among equals, the one
+// with the longest queue. Backpressure (hold.go) begins far earlier; relieve is for
 // messages that arrive nevertheless.
 func (a *AgentEnd) relieve() {
 	for a.total() > a.cfg.MaxQueued {
@@ -44,8 +44,8 @@ func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duratio
 	return worst, standing
 }
 
-// stalledFor returns how long queued bytes have waited while neither the client nor
-// the host took any.
+// stalledFor returns how long the client, or the host, has taken none of the bytes
+// queued for it. The longer time counts.
 func (c *AgentConn) stalledFor(now time.Time) time.Duration {
 	still := c.stream.stalledFor(now)
 	if c.whole+len(c.partial) > 0 {

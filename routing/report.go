@@ -46,8 +46,8 @@ const (
 	// MaxCounts bounds a report's counts.
 	MaxCounts = 64
 
-	// reportGap is the shortest time between two batches of reports on a link. reportTurn
-	// bounds the reports in a batch.
+	// When a link has sent its last waiting report, further reports wait for reportGap.
+	// reportTurn bounds the reports queued at once.
 	reportGap  = 200 * time.Millisecond
 	reportTurn = 32
 
@@ -73,8 +73,8 @@ func (c *AgentConn) Report(report func() Report) {
 	})
 }
 
-// queueReports queues the reports that are due, and returns when further reports will be
-// due.
+// queueReports queues reports that are due. If reports must wait for reportGap, it returns
+// when they are due.
 func (l *agentLink) queueReports(now time.Time) (again time.Time) {
 	switch {
 	case l.reports.len() == 0:

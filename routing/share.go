@@ -21,7 +21,7 @@ type share struct {
 
 	least, previous time.Duration // shortest time in this period, and in the previous period; 0: unknown
 	period          time.Time     // start of this period
-	cut             uint64        // the window does not shrink again before a packet after this is released
+	cut             uint64        // number of a packet: the window shrinks again only when a later packet is released
 }
 
 type sharedPacket struct {

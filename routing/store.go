@@ -1,6 +1,6 @@
 package routing
 
-// frameCost is added to each body's size in bounds.
+// frameCost is added to the size of each body and chunk in bounds.
 const frameCost = 128
 
 // A bodyStore stores bodies from one host-agent instance at a relay, encoded for
@@ -26,8 +26,8 @@ func (s *bodyStore) put(number uint64, frame Frame) {
 	s.shrink(s.limit)
 }
 
-// shrink drops the oldest bodies until at most the given number of bytes is stored,
-// or a single body.
+// shrink drops the oldest bodies until at most the given number of bytes is stored. It
+// keeps the newest body.
 func (s *bodyStore) shrink(bytes int) {
 	for s.bytes > bytes && s.order.len() > 1 {
 		s.drop()

@@ -52,7 +52,7 @@ type audience struct {
 // A feed is a channel that viewers are or were subscribed to.
 type feed struct {
 	channel       string
-	subscriptions []*subscription // only viewers in no crowd; a crowd gets the messages for its own
+	subscriptions []*subscription // of viewers in no crowd; a crowd gets messages for all its viewers
 	crowds        []*crowd
 	asked         int  // unanswered subscribe requests from viewers
 	open          bool // the audience is subscribed

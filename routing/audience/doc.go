@@ -16,18 +16,18 @@
 //	initialize         the host's answer to the audience, with current serverSeq and snapshots;
 //	                   clientId stays here, and protocolVersions and capabilities select the
 //	                   audience
-//	reconnect          snapshots in the requested form; error -32008, after which clients
-//	                   initialize, if this relay has not seen the clientId with this link
+//	reconnect          snapshots in the requested form; if this relay has not seen the clientId
+//	                   with this link, error -32008, after which clients initialize
 //	subscribe          requested from the host, with channel and view
 //	unsubscribe        the last viewer of a channel unsubscribes the audience
 //	reads              fetchTurns, resourceRead and others (request.go): requested from the host
 //	dispatchAction     the echo with which hosts reject an action
 //	other requests     error -32009; other notifications and answers are dropped
 //
-// A request from the host to the audience is answered with error -32009.
+// A request from the host to the audience, except ping, is answered with error -32009.
 //
-// Equal requests from viewers are merged. At most one of them is pending at the host, and the next
-// is sent at least 50 ms after it. A viewer that asks meanwhile gets the answer to that next
+// Equal requests from viewers are merged. At most one of them is pending at the host, and two are
+// sent at least 50 ms apart. A viewer that asks meanwhile gets the answer to that next
 // request. An answer is thus never older than the viewer's request.
 //
 // # Why a viewer never sees more than its link allows
@@ -68,7 +68,7 @@
 // # Crowds
 //
 // Once all requests of a viewer are answered, it gets exactly the same messages as other such
-// viewers with the same subscriptions: the audience need not hold or drop any for a single viewer
+// viewers with the same subscriptions: the audience holds or drops no message for this viewer alone
 // (Viewer.settled). If these viewers' clients implement [Follower], the pool puts them into a
 // [Crowd], and passes each message to the crowd once instead of once per viewer. A viewer that
 // sends anything first leaves its crowd (audience.part), and then gets the answer alone. A sealed

@@ -9,19 +9,19 @@ import (
 // Bounds of a Memory.
 const (
 	maxRemembered = 16384
-	maxGreeting   = 1 << 10 // bytes
+	maxGreeting   = 1 << 10 // bytes of greeting and clientId; longer ones are not remembered
 )
 
-// A Memory remembers the capabilities that viewers declared in initialize, because
-// reconnect does not repeat them. It is safe for concurrent use.
+// A Memory remembers the protocol versions and capabilities that viewers declared in
+// initialize, because reconnect does not repeat them. It is safe for concurrent use.
 type Memory struct {
 	mu        sync.Mutex
 	greetings *simplelru.LRU[viewerKey, string]
 }
 
 // A viewerKey identifies a viewer by link name and the clientId that the viewer
-// chose. A viewer that uses another viewer's clientId learns nothing, because the
-// memory contains only capabilities.
+// chose. A viewer that uses another viewer's clientId learns nothing secret, because the
+// memory contains only versions and capabilities.
 type viewerKey struct{ name, clientID string }
 
 // NewMemory returns an empty Memory. If it is full, it forgets the least recently

@@ -12,8 +12,8 @@ import (
 	"ahprelay/routing"
 )
 
-// Bounds of audiences. Beyond a bound, the relay answers with error 4290 or closes the
-// viewer with 1013.
+// Bounds of audiences. Beyond a bound, the relay answers with an error, or closes the
+// viewer with 1012.
 const (
 	maxKinds         = 16      // audiences of one link
 	maxChannels      = 4096    // of an audience; equal to the bound of ahp/view

@@ -187,7 +187,7 @@ func (a *audience) answered(ans *answer) {
 // idOf parses the id of an answer. The audience's own requests have numbers.
 func idOf(raw []byte) (int64, error) { return strconv.ParseInt(string(raw), 10, 64) }
 
-// seqOf parses a serverSeq. It returns 0 if that is invalid.
+// seqOf parses a serverSeq. It returns 0 for an invalid one.
 func seqOf(raw []byte) int64 {
 	seq, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil {

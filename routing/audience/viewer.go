@@ -19,9 +19,9 @@ const (
 	gone
 )
 
-// A Viewer is one client of an audience. It replaces a [routing.RelayConn], and has
-// the same methods. It is safe for concurrent use, but only one goroutine at a time
-// may call Send.
+// A Viewer is one client of an audience. It takes the place of a [routing.RelayConn],
+// and has all its methods except Move. It is safe for concurrent use, but only one
+// goroutine at a time may call Send.
 type Viewer struct {
 	// Set by Enter, then read-only.
 	pool   *Pool
@@ -60,7 +60,7 @@ type item struct {
 const itemCost = 64
 
 // Send handles one message from the client, and may keep it. The error is
-// [routing.ErrConnClosed] once the viewer has ended.
+// [routing.ErrConnClosed] once the viewer has ended, or describes an unreadable message.
 func (v *Viewer) Send(_ context.Context, message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -146,7 +146,7 @@ func (v *Viewer) HostClient() string {
 	return v.in.clientID
 }
 
-// end closes the viewer because the connection to the host has ended.
+// end closes the viewer: the connection to the host has ended, or too much is held.
 func (v *Viewer) end(code ahp.CloseCode, reason string) {
 	v.phase = gone
 	v.in.leave(v)
