@@ -20,8 +20,8 @@ const (
 	// PingInterval is the interval at which NATS servers ping silent clients.
 	PingInterval = 2 * time.Second
 
-	// DialTimeout bounds the connection, TLS and WebSocket handshake together, and then
-	// the login.
+	// DialTimeout bounds connecting, with TLS and WebSocket handshake, and then also the
+	// login.
 	DialTimeout = 5 * time.Second
 
 	// closeTimeout bounds how long Close flushes.

@@ -111,7 +111,8 @@ func (c *Copies) raise(ctx context.Context) bool {
 	return made >= MaxCopies
 }
 
-// MostCopies calls with for MaxCopies, then for fewer copies, until a call succeeds.
+// MostCopies calls with for MaxCopies, then for fewer copies, until a call succeeds or
+// fails for a reason other than too few servers.
 func MostCopies(with func(copies int) error) (err error) {
 	for copies := MaxCopies; copies > 0; copies-- {
 		err = with(copies)

@@ -17,7 +17,7 @@ import (
 const credentialsTimeout = 5 * time.Second
 
 // credentials are a host-agent's user JWT. They are fetched in advance, because the
-// NATS library needs them while it holds its lock, when a fetch would block it.
+// NATS library reads them while it holds its lock, and a fetch there would block it.
 type credentials struct {
 	// Set by newCredentials, then read-only.
 	fetch func() (string, error)
@@ -32,8 +32,8 @@ type credentials struct {
 }
 
 // A PauseError reports that relays give no credentials until a time. A Conn without
-// credentials requests them then, and not after a delay of its own: a busy relay has a
-// place for it at that time.
+// credentials requests them at that time, because a busy relay then has a place for the
+// host-agent.
 type PauseError struct {
 	Err   error
 	Until time.Time

@@ -274,8 +274,8 @@ func (cfg *AgentDialConfig) options(life context.Context, c *Conn) []nats.Option
 	)
 }
 
-// login is nats.UserJWT without the trial call, which would fail while there are no
-// credentials. That is normal at first: the relay that issues them may start later.
+// login is nats.UserJWT without the trial call, which would fail without credentials. At
+// first, credentials may be missing: the relay that issues them may start later.
 func login(show func() (string, error), sign func([]byte) ([]byte, error)) nats.Option {
 	return func(o *nats.Options) error {
 		o.UserJWT, o.SignatureCB = show, sign

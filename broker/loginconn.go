@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// A loginConn lets the NATS library read a refused login. The connection is a [net.Pipe],
-// so a write waits until the server reads. A server that refuses the login reads no
-// further, and writes its refusal. The library would not read it, but wait until its
-// ping, which follows the login, is written. So a loginConn writes them while the library
+// A loginConn lets the NATS library read the refusal of a login. The connection is a
+// [net.Pipe], so a write waits until the server reads. A server that refuses the login
+// stops reading, and writes its refusal. The library does not read before its ping, which
+// follows the login, is written. So a loginConn writes login and ping while the library
 // reads.
 type loginConn struct {
 	net.Conn

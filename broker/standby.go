@@ -39,8 +39,8 @@ const (
 
 // Times of second connections.
 const (
-	standbyAfter   = 10 * time.Second // delay after the login, plus a random delay up to the same length
-	standbyCeiling = time.Minute      // longest delay after failures
+	standbyAfter   = 10 * time.Second // delay before an attempt, plus a random delay up to the same length
+	standbyCeiling = time.Minute      // longest such delay after failures, without the random part
 	standbyPong    = 10 * time.Second // bound for the answer to a ping
 )
 

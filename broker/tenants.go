@@ -132,7 +132,8 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 }
 
 // Serve calls serve with the connection of each account that is open now or opened
-// later. Cancel ends that, calls the returned stop functions and waits for them.
+// later. Cancel prevents further calls, and calls the returned stop functions and waits
+// for them.
 func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err error)) (cancel func()) {
 	s := &server{serve}
 	t.mu.Lock()
@@ -196,7 +197,7 @@ func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
 }
 
 // Await returns when a tenant's account is open and NATS refuses its revoked users. It
-// fails if ctx ends or the account was closed.
+// fails if Open was not called for the account, or if ctx ends.
 func (t *Tenants) Await(ctx context.Context, tenant string) error {
 	a := t.find(tenant)
 	if a == nil {
@@ -311,7 +312,8 @@ func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
 	return true
 }
 
-// Drop closes the account of a removed tenant. Its users are disconnected.
+// Drop closes a tenant's account, even if it is in use. Connections of the tenant's users
+// stay.
 func (t *Tenants) Drop(tenant string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -553,8 +555,8 @@ func (t *Tenants) tell(ctx context.Context, a *account) error {
 }
 
 // setTenant loads an account into the embedded server. If the account was dropped
-// meanwhile, it unloads it again, because users could otherwise log in to an account
-// that no relay serves.
+// meanwhile, setTenant unloads it again: users could otherwise log in to an account that
+// no relay serves.
 func (t *Tenants) setTenant(a *account, revoked map[string]time.Time) error {
 	err := t.cfg.Relay.Server.SetTenant(a.tenant, revoked)
 	t.mu.Lock()

@@ -39,8 +39,8 @@ func (s *Server) set(text string, err error) (name string, _ error) {
 }
 
 // build returns an account, and creates it if necessary. It waits while a route creates
-// the account without a claim: users of an account that never had one are refused, even
-// after an update.
+// the account without a claim: users of an account that never had a claim are refused,
+// even after an update.
 func (s *Server) build(public string) (*server.Account, error) {
 	for {
 		account, err := s.nats.LookupAccount(public)

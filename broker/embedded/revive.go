@@ -60,7 +60,8 @@ func (s *Server) enableStore() error {
 	})
 }
 
-// tryRoom reports whether reviveRoom bytes can be written into a directory.
+// tryRoom returns nil if reviveRoom bytes can be written into a directory, else the
+// reason.
 func tryRoom(dir string) error {
 	f, err := os.CreateTemp(dir, "room-")
 	if err != nil {

@@ -48,7 +48,7 @@ type Server struct {
 }
 
 // InProcessConn opens a connection which carries plain NATS protocol. The server sees
-// no remote address, so callers must log it.
+// no remote address, so callers must log the remote address.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	c, err := s.nats.InProcessConn()
 	if err != nil {

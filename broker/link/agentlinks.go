@@ -22,8 +22,8 @@ type AgentTraffic interface {
 	// returns the same body again until Published is called.
 	NextBody() (token string, payload []byte)
 
-	// Published reports that this body is published. From now on, records may refer to
-	// it.
+	// Published reports that the body from NextBody is published. From now on, records
+	// may refer to it.
 	Published()
 }
 
@@ -76,7 +76,7 @@ type AgentLinks struct {
 	mu      sync.Mutex
 	links   map[string]*boundLink // by relay instance
 	order   []*boundLink          // the same links, for the writer
-	settled chan struct{}         // closed by the writer when nothing is left to send; nil: Settle does not wait
+	settled chan struct{}         // closed by the writer when relays have released all packets; nil: no call of Settle waits
 	gone    []string              // relay instances reported by the last RelaysGone
 }
 

@@ -45,8 +45,9 @@
 // The operator of the NATS servers can therefore impersonate a host, but not a relay.
 //
 // A [Traffic] produces and handles the content of packets; package routing implements it.
-// The link asks it for the next payload only when the window has room, so small records
-// that are ready by then share a packet.
+// The link asks it for a payload only when a packet can leave at once, so small records
+// that are ready by then share a packet. While the window is full, only records that the
+// peer needs in order to release packets may leave.
 //
 // # What an attacker can do
 //

@@ -84,7 +84,8 @@ const FeatureMove = "move"
 // FeatureTags marks a relay that delivers the tags of sealed bodies, see package routing.
 const FeatureTags = "tags"
 
-// Has reports whether a welcome contains a feature: both ends then support it.
+// Has reports whether a hello or welcome contains a feature. If a welcome does, both ends
+// support the feature.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
 
 func common(offer, own []string) []string {
@@ -125,7 +126,7 @@ func readHello(packet []byte) (helloKind, Hello, error) {
 }
 
 // CommonWire returns the highest wire version shared with a peer that supports peer[0] to
-// peer[1]. The names are those that users know, for the error, which names the program to
+// peer[1]. Without one, the error has both programs' names and versions, and the program to
 // upgrade.
 func CommonWire(peer [2]int, peerName, peerVersion, selfName, selfVersion string) (byte, error) {
 	self := [2]int{WireMin, WireMax}

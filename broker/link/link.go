@@ -50,7 +50,7 @@ type Config struct {
 	Resume    time.Duration // longest interruption that a link survives: a peer is lost after this time, a heartbeat and two probes of silence; default DefaultResume
 	AckDelay  time.Duration // an ack waits this long for a data packet that can carry it; default 20 ms
 	Probe     time.Duration // interval of probes while packets are unreleased or a heartbeat is late; default 500 ms
-	Retry     time.Duration // a gap is reported again after this time, then after twice that, and so on; default 100 ms
+	Retry     time.Duration // a gap is reported again after this time, then after twice that, and so on, up to Heartbeat; default 100 ms
 }
 
 func (c Config) withDefaults() Config {
@@ -123,7 +123,7 @@ type Link struct {
 	ask     bool      // the next ack requests an ack from the peer
 	gapAt   time.Time // when to report the gap after have; zero: there is none
 	gapWait time.Duration
-	moved   bool // have has grown since the gap was reported, so missing packets were lost again
+	moved   bool // have has grown since the last gap began, so a packet beyond have+1 shows a new gap
 	heardAt time.Time
 }
 

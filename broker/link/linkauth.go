@@ -35,10 +35,10 @@ import (
 //
 //	"ahp-relay link v1 up" or "… down", SHA-256 of the signed bytes
 //
-// This takes less than a fifth of the time of HMAC-SHA256. A packet with a bad tag counts as
-// lost. Byes have no tag, because a forged bye does no more harm than the loss of all
-// packets. Bodies have no tag, because all relays share them. Both have a checksum, which
-// detects accidental changes only.
+// Such a tag takes less than a fifth of the time of HMAC-SHA256. A packet with a bad tag counts
+// as lost. Byes have no tag, because a forged bye does no more harm than the loss of all
+// packets. Bodies have no tag, because all relays share them. Byes and bodies have a checksum,
+// which detects accidental changes only.
 const (
 	linkCount = 8  // bytes
 	linkTag   = 16 // bytes
@@ -105,7 +105,8 @@ func (s *linkSeal) seal(packet []byte) []byte {
 	return s.out.Seal(packet, s.nonce[:], nil, packet)
 }
 
-// open checks and removes what the peer's seal has appended.
+// open checks and removes the peer's counter and tag. If s is nil, it does so with the
+// checksum.
 func (s *linkSeal) open(packet []byte) ([]byte, error) {
 	if s == nil {
 		return cutSum(packet)

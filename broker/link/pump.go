@@ -56,7 +56,8 @@ type Lines interface {
 	// Wake makes the link call Next soon.
 	Wake()
 
-	// Done reports that a packet is done for which Handle has returned false.
+	// Done reports that the traffic no longer needs the peer for a packet: Handle has
+	// returned false for it.
 	Done(number uint64)
 }
 

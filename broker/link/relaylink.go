@@ -166,7 +166,7 @@ func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic Rela
 	}
 }
 
-// handshake sends hellos until the host-agent answers.
+// handshake sends hellos until the host-agent answers, for at most the resume window.
 func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
@@ -202,7 +202,8 @@ func (l *RelayLink) offer() {
 	_ = l.bus.Publish(l.subject("down"), appendHello(helloHello, l.cfg.Hello))
 }
 
-// answer handles a message that arrives before the link is open.
+// answer handles a message that arrives before the link is open. It reports done if the
+// message ends the handshake.
 func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 	kind, answer, err := readHello(packet)
 	if err != nil || answer.Epoch != l.cfg.Hello.Epoch {

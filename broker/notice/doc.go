@@ -4,10 +4,11 @@
 //
 // # Events
 //
-// An [Event] is reported once. An event which needs a person ([Kind.Needs]) stays open
-// until it is answered, and is then withdrawn. Its ID is computed from the session and
-// the host's name for the question, so every host-agent instance computes the same ID.
-// All other events are closed from the start, and have random IDs.
+// An [Event] is reported until a relay confirms it. An event which needs a person
+// ([Kind.Needs]) stays open until it is answered, and is then withdrawn. Its ID is
+// computed from the session and the host's name for the question, so every host-agent
+// instance computes the same ID. All other events are closed from the start, and have
+// random IDs.
 //
 // # Reports
 //

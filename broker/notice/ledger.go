@@ -31,8 +31,8 @@ func NewLedger(instance string) *Ledger {
 // before the first Add, and call [Ledger.Judge] when its results change.
 func (l *Ledger) Limit(only func(session string) string) { l.only = only }
 
-// Seal reduces the size of reports, because events of a sealed host are larger. Call it
-// before the first report.
+// Seal reduces the number of events in a report, because events of a sealed host are
+// larger. Call it before the first report.
 func (l *Ledger) Seal() { l.most = MaxSealed - 2 }
 
 // Touch makes a report due.

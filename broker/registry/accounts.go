@@ -31,8 +31,8 @@ const (
 	// admitTimeout bounds the wait until store and NATS have received new credentials.
 	admitTimeout = 4 * time.Second
 
-	// catchUpEvery is the polling interval while Admit waits for its own write in the
-	// watch.
+	// catchUpEvery is the polling interval while a revocation waits until the watch has
+	// delivered the store's newest entry.
 	catchUpEvery = 5 * time.Millisecond
 
 	// reasonRevoked is the published reason why a host with revoked credentials is

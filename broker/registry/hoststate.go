@@ -27,8 +27,8 @@ type knownHost struct {
 	epoch     uint64 // the watch that last delivered the entry
 	home      *view  // view of the home region; nil: this relay's region
 
-	// Only this relay's memory has the fields below. While own is set, it counts instead of
-	// Lease. It is set as long as this relay keeps the lease, or the store lacks it.
+	// Only this relay's memory has the fields below. While own is set, own counts instead of
+	// Lease. It is set as long as this relay keeps the lease, or the store lacks the lease.
 	own       *lease
 	kept      *keptLease // entry in leaseKeeper.kept; nil: this relay does not keep the lease
 	renewed   time.Time  // last renewal, or when the holder's connection last delivered something

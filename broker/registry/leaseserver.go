@@ -33,8 +33,8 @@ const (
 	leaseWrites = 256
 	busyDelay   = 2 * time.Second
 
-	// leaseRate and leaseBurst bound the requests per host that this relay reads: far
-	// more than host-agents send. Further requests are dropped unread, and their
+	// leaseRate (per second) and leaseBurst bound the requests per host that this relay
+	// reads: far more than host-agents send. Further requests are dropped unread, and their
 	// senders repeat them. The bound exists because a request costs the relay more
 	// than its sender.
 	leaseRate  = 50
@@ -258,7 +258,8 @@ func (s *leaseServer) decide(ctx context.Context, key string, req leaseRequest) 
 	return s.registry.keeping.hold(ctx, key, req, s.registry.cfg.Instance)
 }
 
-// forward lets a different relay decide. If it grants the lease, this relay keeps it.
+// forward lets a different relay decide. If that relay grants the lease, this relay becomes
+// its keeper.
 func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
 	body, err := json.Marshal(forwardedRequest{key, s.registry.cfg.Instance, req})
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // two separated regions have enrolled the same host, the region with the first name
 // becomes its home.
 const (
-	// regionSubject is where a relay from each region announces its name.
+	// regionSubject is where a relay of each region announces the region's name.
 	regionSubject = relayRoot + "region"
 
 	regionBacklog = 64 // waiting announcements; further ones are dropped, and repeated later
@@ -179,7 +179,7 @@ func (rg *regions) markHeardLocked(v *view) {
 	}
 }
 
-// findSilent marks regions as silent from which nothing has arrived for regionBeats
+// findSilent marks a region as silent if nothing has arrived from it for regionBeats
 // beats.
 func (rg *regions) findSilent(now time.Time) {
 	rg.r.mu.Lock()

@@ -306,8 +306,8 @@ func (s *store) last(ctx context.Context) (uint64, error) {
 }
 
 // lastMessage returns the revision and data of the newest entry with a key, which may contain
-// wildcards. It asks the leader of the copies: the others, which also answer read and deliver
-// watches, can be out of date. Both are zero without an entry.
+// wildcards, or zero values. It asks the leader of the copies. The other copies, which also answer
+// read and deliver watches, can be out of date.
 func (s *store) lastMessage(ctx context.Context, key string) (rev uint64, data []byte, err error) {
 	rev, data, err = broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
 	return rev, data, storeError(err)

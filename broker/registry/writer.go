@@ -72,7 +72,7 @@ func (r *Registry) known(key string) (k knownHost, alive bool) {
 	return knownHost{hostState: hostState{Key: key}}, false
 }
 
-// refresh reads a host from the store.
+// refresh reads a host from the store, after a random delay: writers in conflict spread.
 func (w *writer) refresh(ctx context.Context, key string) error {
 	select {
 	case <-ctx.Done():
@@ -127,7 +127,8 @@ func (w *writer) flushAll(ctx context.Context) { _ = w.flushOnce(ctx, true) }
 // errReading reports that the store has not been read completely yet.
 var errReading = errors.New("this relay is still reading the region's store")
 
-// flushOnce writes all changes, or, unless all is set, without client counts.
+// flushOnce writes this relay's changes. If only the client count of a host has changed, it
+// writes that host only if all is set.
 func (w *writer) flushOnce(ctx context.Context, all bool) error {
 	w.r.mu.RLock()
 	err := w.r.view.writeError()

@@ -84,7 +84,8 @@ func (v *Vault) head(r *Record) string {
 	return fmt.Sprintf("%s%s\n%s\n%s\n%s\n%d\n%d", domain, v.Tenant, v.Host, r.ID, r.Key, r.Version, r.Time)
 }
 
-// Seal encrypts content into a record, and signs it. It sets Key, Data and Signature.
+// Seal encrypts content into a record, and signs the record. It sets Key, Blind, Data and
+// Signature.
 func (v *Vault) Seal(r *Record, content []byte) error {
 	if len(content) > MaxContent {
 		return fmt.Errorf("record of %d bytes; want at most %d", len(content), MaxContent)

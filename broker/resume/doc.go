@@ -39,6 +39,6 @@
 //
 // # Concurrency
 //
-// The methods of Stream are safe for concurrent use. Attach starts two goroutines, which
-// end before it returns.
+// The methods of Stream are safe for concurrent use. Attach starts a goroutine, which ends
+// before Attach returns.
 package resume

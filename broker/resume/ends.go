@@ -48,7 +48,8 @@ func within(carrier Carrier) (done func()) {
 
 func stopped(t *time.Timer) func() { return func() { t.Stop() } }
 
-// Serve serves a person's carrier until it ends. Accept returns the Stream for a new id.
+// Serve serves a person's carrier until it ends. If the client asks for a new Stream,
+// Accept returns that Stream.
 func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote net.Addr) error {
 	defer carrier.Close()
 	done := within(carrier)
@@ -204,15 +205,15 @@ const (
 	dialAgain = 100 * time.Millisecond
 	dialMost  = 5 * time.Second
 
-	// If maxQuick successive carriers have ended within quick, a pause also precedes the
-	// next carrier.
+	// If more than maxQuick successive carriers have each ended within quick, a pause also
+	// precedes the next carrier.
 	quick    = time.Second
 	maxQuick = 20
 )
 
 // Dial opens a stream. It calls dial for the first carrier, and again whenever a carrier
 // has ended, until the stream or ctx ends. If dial returns a [Refused] error, the stream
-// ends.
+// ends. The returned channel is closed when no more carriers follow.
 func Dial(ctx context.Context, dial func(context.Context) (Carrier, error)) (*Stream, <-chan struct{}, error) {
 	carrier, err := dial(ctx)
 	if err != nil {

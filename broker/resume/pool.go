@@ -3,7 +3,7 @@ package resume
 import "sync"
 
 // A Pool bounds the bytes a relay stores for absent clients, per person and in total.
-// A nil Pool has no bounds.
+// Of its methods, only Add may be called on a nil Pool.
 type Pool struct {
 	person, total int
 
@@ -30,7 +30,7 @@ func (p *Pool) Add(person string, bytes int) {
 	}
 }
 
-// Full reports whether a bound is reached, so no more bytes may be stored for a
+// Full reports whether a bound is exceeded, so no more bytes may be stored for a
 // person's absent client.
 func (p *Pool) Full(person string) bool {
 	p.mu.Lock()

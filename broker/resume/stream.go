@@ -372,8 +372,8 @@ func (c *Stream) endLocked(err error) {
 	c.changeLocked()
 }
 
-// expireLocked ends the stream if the peer has been away for too long, or if Close was
-// called and the peer has all bytes.
+// expireLocked ends the stream if the peer has been away for too long, if Close was called
+// and the peer has all bytes, or if the peer has closed and the inbox is empty.
 func (c *Stream) expireLocked(now time.Time) {
 	if c.closed && c.link.Settled() {
 		c.endLocked(net.ErrClosed)

@@ -115,7 +115,7 @@ type Change struct {
 // A Result is the result of a change.
 type Result struct {
 	Rev uint64 // the new revision, if Err is nil
-	Err error  // wraps ErrConflict or ErrAway; with ErrAway, the change may have been made
+	Err error  // wraps ErrConflict or ErrAway, or reports too much Data; with ErrAway, the change may have been made
 }
 
 // A Store is one relay's copy of all records. It is safe for concurrent use.
@@ -138,7 +138,7 @@ type Store struct {
 	synced    bool             // a stream was read completely since the start
 }
 
-// known is a Record, and the watch which has last delivered it.
+// known is a Record, and the number of the watch which has last delivered it.
 type known struct {
 	Record
 	epoch uint64
@@ -234,8 +234,8 @@ func (s *Store) Read(key string) ([]byte, error) {
 	return slices.Clone(r.Data), nil
 }
 
-// Load reads a record with its data from the stream. Data is nil if the record was
-// removed.
+// Load reads a record with its data from the stream. Data is nil if there is no such
+// record.
 func (s *Store) Load(ctx context.Context, key string) (Record, error) {
 	if !recordKey.MatchString(key) {
 		return Record{Key: key}, nil

@@ -356,8 +356,8 @@ func (s *Store) missingLocked(epoch uint64, removed bool, now time.Time) (missin
 	return missing
 }
 
-// sync ends a complete read of the stream with an id. It writes lost records again,
-// and deletes expired and removed records.
+// sync ends a complete read of the stream that has the given id. It writes lost records
+// again, and deletes expired and removed records.
 func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	now := time.Now()
 	s.mu.Lock()
@@ -387,7 +387,8 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 // errOther reports that a different stream has replaced this one.
 var errOther = errors.New("the stream was replaced")
 
-// tend removes expired records from memory. It returns when the stream was replaced.
+// tend removes expired records from memory. It returns when the stream was replaced or
+// deleted.
 func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
