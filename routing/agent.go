@@ -37,8 +37,7 @@ type HostConn interface {
 // A Mover is a [HostConn] that can continue on a different relay.
 type Mover interface {
 	// Move is Flush for a client that moves to a different relay. The host-agent keeps the
-	// connection to the host if it can, and reports to [AgentConn.Flushed] whether it
-	// does.
+	// connection to the host if it can, and calls [AgentConn.Flushed] with the result.
 	Move(m Move)
 }
 
@@ -589,7 +588,7 @@ func (c *AgentConn) counted(n int) {
 	}
 }
 
-// closeHost closes the connection to the host, because the client has left.
+// closeHost closes the connection to the host, once.
 func (c *AgentConn) closeHost(code ahp.CloseCode, reason string) {
 	if !c.hostClosed {
 		c.hostClosed = true

@@ -287,7 +287,6 @@ func (l *agentLink) openRecord(number uint64, f *link.Fields) error {
 	return nil
 }
 
-// frameRecord delivers a message to the host.
 func (l *agentLink) frameRecord(number uint64, f *link.Fields) error {
 	message := f.Bytes()
 	if f.Bad {
@@ -309,9 +308,9 @@ func (l *agentLink) frameRecord(number uint64, f *link.Fields) error {
 }
 
 // fragmentRecord collects the pieces of a message for the host. Each piece's credit is returned
-// on arrival, because the message may exceed the credit. But while earlier messages wait for the
-// host, no credit is returned; otherwise messages would pile up before a host that does not
-// read. So at most two messages are buffered.
+// on arrival, because the message may exceed the credit. But no credit is returned while earlier
+// messages wait for the host, or while memory is short (mayUpload): messages would pile up before
+// a host that does not read. So at most two messages are buffered.
 func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
 	flags, data := f.Uvarint(), f.Bytes()
 	if f.Bad {

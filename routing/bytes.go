@@ -319,7 +319,7 @@ func (r *RelayEnd) OpenBytes(open Open) (*ByteConn, error) {
 	return b, nil
 }
 
-// relayBytes is a ByteConn's byteEnd at the relay.
+// relayBytes is the byteEnd at the relay.
 type relayBytes struct{ conn *RelayConn }
 
 func (e relayBytes) send(piece []byte, over, late <-chan struct{}) error {
@@ -366,7 +366,7 @@ func (c *AgentConn) Bytes(id string) (*ByteConn, HostConn) {
 	return b, byteHost{b}
 }
 
-// agentBytes is a ByteConn's byteEnd at the host-agent.
+// agentBytes is the byteEnd at the host-agent.
 type agentBytes struct{ conn *AgentConn }
 
 func (e agentBytes) send(piece []byte, over, late <-chan struct{}) error {

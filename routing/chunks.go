@@ -26,7 +26,6 @@ const (
 	maxPieces = 256
 )
 
-// A chunk is a part of one or more messages.
 type chunk struct {
 	number uint64
 	sum    [sha256.Size]byte
@@ -265,7 +264,6 @@ func (r *RelayEnd) dropRecord(number uint64, f *link.Fields) error {
 	return nil
 }
 
-// chunkRefRecord delivers a chunk to a client, as part of a message.
 func (r *RelayEnd) chunkRefRecord(conn uint64, f *link.Fields) error {
 	number := f.Uvarint()
 	if f.Bad {

@@ -145,7 +145,6 @@ func (on *crowdLine) tell(messages [][]byte) {
 	}
 }
 
-// push queues a record on the link.
 func (on *crowdLine) push(it item) {
 	mux := &on.link.mux
 	on.stream.items.push(it)
@@ -181,7 +180,6 @@ func (on *crowdLine) stall(c *AgentConn) {
 // stalledCrowd is the close reason for a crowd's connections at a relay whose link takes nothing.
 const stalledCrowd = "slow consumer: the relay takes nothing"
 
-// leaveCrowd removes a connection from its crowd.
 func leaveCrowd(c *AgentConn) {
 	if c.crowd != nil {
 		delete(c.crowd.members, c)

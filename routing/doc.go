@@ -67,7 +67,8 @@
 //	credit     ↔    conn, n              n bytes were written, so n more may be sent
 //	open       →    conn, JSON of Open   connect this client to the host
 //	flush      →    conn                 answer when everything before is written to the host
-//	move       →    conn, Move           like flush, and keep the host's connection for an open with that ticket
+//	move       →    conn, ticket, until, holder   like flush, and keep the host's connection for an open with that
+//	                                     ticket; the answer is moved, or flushed if the connection is not kept
 //	watching   →    watch                the subscription to that channel exists
 //	need       →    body                 the relay has not heard that body
 //	opened     ←    conn                 the host accepts messages
@@ -81,7 +82,7 @@
 //	tagged     ←    floor, entries       like refs; behind each set, a tag of 16 bytes for each of its connections
 //	body       ←    body, bytes          answers need with that body
 //	gone       ←    body                 answers need for a body that is no longer kept
-//	chunk      ←    chunk, flags, bytes  content that several answers share, see chunks.go
+//	chunk      ←    chunk, flags, bytes  the next piece of content that several answers share, see chunks.go
 //	chunkref   ←    conn, chunk          the chunk is the next part of the connection's message
 //	drop       ←    chunk                no later record refers to that chunk
 //	report     ←    0, JSON of Report    a connection's state

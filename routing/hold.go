@@ -39,8 +39,8 @@ const shortStall = 25 * time.Second
 func (a *AgentEnd) total() int { return a.held + a.bodies.kept }
 
 // allowance returns how many bytes may be queued for each connection, beside the message
-// being sent. Above it, the host-agent stops reading the connection's source. While memory
-// is short, connections share a quarter of MaxQueued equally.
+// being sent. Above that, the host-agent stops reading the connection to the host. While
+// memory is short, connections share a quarter of MaxQueued equally.
 func (a *AgentEnd) allowance() int {
 	if !a.short {
 		return a.cfg.QueueLimit
@@ -48,9 +48,9 @@ func (a *AgentEnd) allowance() int {
 	return min(a.cfg.QueueLimit, max(leastShare, a.cfg.MaxQueued/4/max(a.conns, 1)))
 }
 
-// The host-agent is crowded while more than 1/crowdShare of MaxQueued is queued. It then
-// stops reading the sources of clients that have not yet shown that they read
-// (unproven).
+// The host-agent is crowded while more than 1/crowdShare of MaxQueued is queued. For
+// clients that have not yet shown that they read (unproven), it then stops reading the
+// connections to the host.
 const crowdShare = 32
 
 func (a *AgentEnd) grown() {
@@ -163,8 +163,8 @@ func (c *AgentConn) Wait(done <-chan struct{}) error {
 }
 
 // WaitToAnswer is Wait for a goroutine that answers the client's requests itself,
-// without the host. It tolerates twice the queue, so the client's requests are still
-// answered while the host's messages wait.
+// without the host. It permits a queue of twice the allowance, so the client's requests
+// are still answered while the host's messages wait.
 func (c *AgentConn) WaitToAnswer(done <-chan struct{}) error {
 	if !c.full.Load() {
 		return nil

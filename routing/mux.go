@@ -116,7 +116,6 @@ func (s *stream) pushed(size int) {
 	}
 }
 
-// next removes the first item from the queue.
 func (s *stream) next() item {
 	it := s.items.pop()
 	if s.large == 0 || s.items.len() > 0 && s.items.at(0).size() < s.large {

@@ -27,42 +27,43 @@ const (
 	recordCredit                         // conn, n: n bytes were written, so n more may be sent
 
 	// Relay to host-agent.
-	recordOpen     // conn, JSON of Open
-	recordWatching // watch: the relay hears that channel's bodies from now on
-	recordNeed     // body: the relay has not heard it
+	recordOpen
+	recordWatching
+	recordNeed
 
 	// Host-agent to relay.
-	recordOpened  // conn: the host accepts messages
-	recordWatch   // watch, token: that channel's bodies will be published
-	recordUnwatch // watch
-	recordRefs    // floor, entries: see refs.go
-	recordBody    // body, bytes: answers need
-	recordGone    // body: answers need for a body that is no longer kept
-	recordReady   // conn: the host has accepted initialize or reconnect
-	recordProbe   // conn: the client has connected again; is this connection alive?
-	recordFlushed // conn: answers flush, behind the host's earlier messages
+	recordOpened
+	recordWatch
+	recordUnwatch
+	recordRefs
+	recordBody
+	recordGone
+	recordReady
+	recordProbe
+	recordFlushed
 
 	// Relay to host-agent.
-	recordFlush // conn: answer when everything before is written to the host
+	recordFlush
 
 	// Host-agent to relay: see chunks.go.
-	recordChunk    // chunk, flags, bytes: a piece of a chunk; a chunk's pieces are consecutive
-	recordDrop     // chunk: no later record refers to it
-	recordChunkRef // conn, chunk: the chunk is the next part of the message
+	recordChunk
+	recordDrop
+	recordChunkRef
 
 	// Host-agent to relay: see feed.go.
-	recordFeed // channel, token: the name of a channel in fed records
-	recordFed  // conn, channel, frame: like frame, and the relay publishes it
+	recordFeed
+	recordFed
 
-	recordReport // host-agent to relay. 0, JSON of Report
-	recordTagged // host-agent to relay. floor, entries: like refs, with a tag for each connection, see tags.go
+	// Host-agent to relay.
+	recordReport
+	recordTagged
 
-	recordMove  // relay to host-agent. conn, ticket, until, holder: like flush, and keep the host's connection under the ticket; answer moved, or flushed
-	recordMoved // host-agent to relay. conn: answers move, behind the host's earlier messages; later ones are kept
+	recordMove  // relay to host-agent
+	recordMoved // host-agent to relay
 
 	// Host-agent to relay: see crowd.go.
-	recordPlace // crowd, conn, enters, bytes: the connection gets the message, and enters the crowd, or leaves it
-	recordTold  // crowd, bytes: all connections of the crowd get the message
+	recordPlace
+	recordTold
 
 	recordKinds // one more than the last kind
 )

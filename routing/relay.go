@@ -27,7 +27,7 @@ type Frame struct {
 type Shared struct {
 	Size int // bytes
 
-	// Holders lets owners of frame queues count themselves.
+	// Holders counts the frame queues that hold this memory. Their owners update it.
 	Holders atomic.Int32
 }
 
@@ -169,7 +169,7 @@ type RelayEnd struct {
 	credit     int  // bytes that may be sent ahead on each connection
 	sealed     bool // bodies are binary messages
 	conns      map[uint64]*RelayConn
-	crowds     map[uint64]*relayCrowd // with connections
+	crowds     map[uint64]*relayCrowd // with connections of this relay
 	numbers    connNumbers
 	bodies     bodyStore
 	chunks     chunkStore

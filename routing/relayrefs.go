@@ -6,7 +6,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A row is the output for an entry of a refs record that lacks at least one body.
+// A row is the output for an entry of a refs record while the relay lacks some of its bodies.
 type row struct {
 	frames  []Frame // missing frames have no data
 	missing int

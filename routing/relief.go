@@ -8,8 +8,7 @@ import (
 
 // relieve closes connections until all queues together are within MaxQueued. Each time,
 // it closes the connection that has made no progress for longest; among equals, the one
-// with the longest queue. Backpressure (hold.go) begins far earlier; relieve is for
-// messages that arrive nevertheless.
+// with the longest queue. Backpressure (hold.go) begins far earlier.
 func (a *AgentEnd) relieve() {
 	for a.total() > a.cfg.MaxQueued {
 		c, _ := a.worst(time.Now())

@@ -19,7 +19,8 @@ type Report struct {
 	Conn string `json:"conn"` // Open.ID
 
 	// State is a JSON object that replaces the previous state. The relay shows it
-	// unchanged. It is nil if there is no state, or if the state exceeds MaxReport.
+	// unchanged. It is nil if there is no state, or if with it the report would exceed
+	// MaxReport.
 	State json.RawMessage `json:"state,omitempty"`
 
 	// ClientID is the client's id at the host. It is set only if the relay may not know it,

@@ -205,7 +205,7 @@ func (v *Viewer) reply(message []byte) {
 }
 
 // offer delivers an item to a subscribed viewer, or holds it while the snapshot is
-// pending.
+// pending. It drops an item that the snapshot contains, or without a subscription.
 func (v *Viewer) offer(s *subscription, i *item) {
 	switch {
 	case s.asked > 0, s.taken && v.phase == joining:
