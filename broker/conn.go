@@ -46,7 +46,7 @@ type Events struct {
 	// Connected reports the first login, and the server's URL.
 	Connected func(url string)
 	// Disconnected reports a lost connection; the Conn reconnects. A nil error means that
-	// the Conn reconnects on purpose, with new credentials.
+	// the Conn reconnects on purpose, for example with new credentials.
 	Disconnected func(err error)
 	// Reconnected reports a new login. Messages may have been lost in between.
 	Reconnected func(url string)
@@ -81,7 +81,7 @@ type Conn struct {
 
 	urls      []string     // tried in turn; empty if the NATS library chooses
 	turn      atomic.Int32 // index in urls of the current connection or of the next attempt
-	wanted    atomic.Int32 // index in urls for the next attempt, plus 1; 0: the URL after turn
+	wanted    atomic.Int32 // index in urls for the next attempt, plus 1; 0: turnToNext chooses
 	creds     *credentials // nil if the credentials never expire
 	standbys  *standbys    // keeps the second connection; nil: there is none
 	running   sync.WaitGroup

@@ -132,7 +132,6 @@ func (c *Conn) mayLogIn() error {
 	return c.creds.lackLocked()
 }
 
-// accepted records a successful login, and resets the count.
 func (c *credentials) accepted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

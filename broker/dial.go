@@ -303,7 +303,7 @@ func (cfg *AgentDialConfig) check() error {
 	return nil
 }
 
-// checkURLs rejects URLs that cannot all lead to the same NATS servers.
+// checkURLs rejects invalid URLs, and URLs of different schemes.
 func checkURLs(rawURLs []string) error {
 	if len(rawURLs) == 0 {
 		return errors.New("no URLs given")
@@ -349,7 +349,6 @@ func isTLS(rawURL string) bool {
 	return strings.HasPrefix(rawURL, "tls://") || strings.HasPrefix(rawURL, "wss://")
 }
 
-// networkOptions returns the options for a connection over the network.
 func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Option {
 	opts := []nats.Option{
 		nats.SetCustomDialer(d),

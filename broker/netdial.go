@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A dialFunc makes network connections like net.Dialer.DialContext.
+// A dialFunc connects like net.Dialer.DialContext.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 // A dialer makes the network connections of one Conn, one at a time.

@@ -75,8 +75,8 @@ func (o *outlet) releaseLocked() error {
 	return err
 }
 
-// Together calls publish, and then sends all messages that it has published in one
-// write. Concurrent publishers are not delayed. It implements [link.Bus].
+// Together implements [link.Bus]. It calls publish, and then sends all messages published
+// meanwhile in one write. Concurrent publishers do not wait for it.
 func (c *Conn) Together(_ string, publish func()) {
 	c.together.Add(1)
 	publish()
@@ -86,7 +86,6 @@ func (c *Conn) Together(_ string, publish func()) {
 	}
 }
 
-// letOut wraps a new connection in an outlet.
 func (c *Conn) letOut(conn net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err // not a typed nil

@@ -15,8 +15,9 @@ import (
 
 // A host-agent with several relays keeps a second WebSocket, to a different relay,
 // preferably in a different region or zone. This connection is idle: the relay connects
-// it to NATS only when its first byte arrives. The host-agent uses it in two cases: if
-// it loses its relay, or if its relay is cut off from the cluster and sends MoveAdvice.
+// it to NATS only when its first byte arrives. The host-agent moves to it in two cases: the
+// first connection is lost, or the first relay is cut off from the cluster and sends
+// MoveAdvice.
 // The second connection is then known to work, so the move takes less than the resume
 // window, and clients at other relays notice only a pause.
 

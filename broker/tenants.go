@@ -611,7 +611,6 @@ func (t *Tenants) connect(ctx context.Context, a *account) error {
 	return nil
 }
 
-// end stops the servers of an account and closes its connection.
 func (t *Tenants) end(a *account) {
 	a.stopServing()
 	if c := a.conn.Load(); c != nil {
@@ -619,7 +618,6 @@ func (t *Tenants) end(a *account) {
 	}
 }
 
-// want sets the users that NATS must refuse.
 func (a *account) want(revoked map[string]time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -37,10 +37,10 @@ type unpacker struct {
 	raw     int           // remaining bytes of an uncompressed frame, which needs no decoder
 }
 
-// NewUnpacker returns a reader that decompresses a host-agent's stream. Close frees
-// it. While a frame is open, it needs several hundred KiB, independent of the input,
-// and it never reads ahead. The compression ratio is unbounded, because a host may
-// repeat itself, so the caller must bound the time spent on one reader.
+// NewUnpacker returns a reader that decompresses a host-agent's stream, and never reads
+// ahead. While a frame is open, the reader needs several hundred KiB, independent of the
+// input; Close frees them. The compression ratio is unbounded, because a host may repeat
+// itself, so the caller must bound the time spent on one reader.
 func NewUnpacker(from io.Reader) io.ReadCloser {
 	return &unpacker{from: bufio.NewReaderSize(from, unpackBuffer)}
 }
@@ -138,7 +138,6 @@ type frame struct {
 	remain int  // bytes to read until the next header
 }
 
-// errNoFrame reports input other than Zstandard frames.
 var errNoFrame = errors.New("compression: not a Zstandard frame")
 
 // Read implements [io.Reader].

@@ -35,7 +35,6 @@ type Gateways struct {
 // CheckRegion rejects an invalid region name.
 func CheckRegion(name string) error { return ahp.CheckName("region", name) }
 
-// check rejects inconsistent settings.
 func (g *Gateways) check() error {
 	switch {
 	case g.Region == "" && g.Listen == "" && len(g.Remotes) == 0:

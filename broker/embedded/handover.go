@@ -72,7 +72,6 @@ func (s *Server) leads() (streams []string, meta, settled bool) {
 	return streams, info.Meta.Leader == s.Name(), settled
 }
 
-// askSystem sends a request in the system account.
 func (s *Server) askSystem(ctx context.Context, subject string, body []byte) ([]byte, error) {
 	user, err := s.keys.Authority().SystemUser()
 	if err != nil {

@@ -75,7 +75,6 @@ func listen(cfg Config) (*port, error) {
 	return p, nil
 }
 
-// open starts to accept connections.
 func (p *port) open(s *Server) {
 	p.server = s
 	p.running.Go(p.accept)
@@ -288,7 +287,7 @@ func (s *Server) partyOf(id uint64, login *loginLine) (_ *party, ok bool) {
 	return &party{"all", tenant, id}, true
 }
 
-// maxLogin bounds a login in bytes, like the server.
+// maxLogin bounds a login in bytes, as the server does.
 const maxLogin = server.MAX_CONTROL_LINE_SIZE
 
 // A loginLine reads from a connection, and stores its first line, which is the login:

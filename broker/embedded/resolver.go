@@ -13,8 +13,8 @@ import (
 
 // A resolver returns account claims to the NATS server: stored claims, and others on demand. It is
 // no MemAccResolver, because the server assumes that a MemAccResolver has all accounts from the
-// start. For accounts added later, it would then ignore the subscriptions that other servers
-// report.
+// start. For accounts added later, the server would then ignore the subscriptions that other
+// servers report.
 type resolver struct {
 	server.MemAccResolver // for the remaining methods
 
@@ -45,7 +45,6 @@ func newResolver(wait time.Duration) *resolver {
 	return &resolver{wait: wait, ready: make(chan struct{}), over: make(chan struct{}), building: map[string]time.Time{}}
 }
 
-// errNoAccount reports an account whose tenant is unknown.
 var errNoAccount = errors.New("unknown account")
 
 // Fetch implements [server.AccountResolver].
@@ -61,8 +60,8 @@ func (r *resolver) Fetch(account string) (claim string, err error) {
 }
 
 // renew makes an expired account valid. The server itself would ignore a claim which the
-// account has already. But such an account may have expired: while the server builds an
-// account, a route that reports a subscription in it may mark it as expired.
+// account has already. But the account may have expired: while the server builds an
+// account, a route that reports a subscription in the account may mark it as expired.
 func (r *resolver) renew(account, claim string) error {
 	ns := r.server.Load()
 	if ns == nil || !isMade(ns, account) {

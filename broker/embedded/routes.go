@@ -100,7 +100,6 @@ func covers(listens []net.IP, ip net.IP) bool {
 	return false
 }
 
-// isOfMachine reports whether an IP address belongs to this machine.
 func isOfMachine(ip net.IP) bool {
 	if ip.IsLoopback() || ip.IsUnspecified() {
 		return true
@@ -152,8 +151,8 @@ func (s *Server) CutOff(ctx context.Context) bool {
 	return missing >= majority
 }
 
-// acceptEvery is the interval at which CutOff tries servers which have not accepted a
-// connection yet.
+// acceptEvery is the interval at which CutOff tries the servers while some have not
+// accepted a connection yet.
 const acceptEvery = 10 * time.Second
 
 // accepts are the addresses which have accepted a connection from this process.
@@ -163,7 +162,6 @@ type accepts struct {
 	asked time.Time
 }
 
-// due reports whether it is time to try the servers again.
 func (a *accepts) due(now time.Time, others int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,8 +187,8 @@ func (a *accepts) has(address string) bool {
 	return a.of[address]
 }
 
-// Members returns the number of servers in this server's cluster, and how many of them
-// are connected. Both include this server.
+// Members returns how many servers of this server's cluster are connected, and how many
+// there are. Both numbers include this server.
 func (s *Server) Members() (connected, all int) {
 	connected = len(s.Routes()) + 1
 	all = max(connected, len(s.others)+1, s.size)

@@ -14,7 +14,8 @@ import (
 //	chan.<channel>                       bodies, published once by the host-agent
 //	link.<agent>.<relay>.up              numbered stream, host-agent to relay
 //	link.<agent>.<relay>.down            numbered stream, relay to host-agent
-//	ctl.lease                            presence and lease, host-agent asks relays
+//	ctl.lease, ctl.lease.<relay>         presence and lease, host-agent asks any relay or one relay
+//	ctl.…                                see packages notice, remember, waiting and wake
 //	inbox.<agent>.…                      answers to the host-agent's requests
 const subjectRoot = "ahp.v1."
 

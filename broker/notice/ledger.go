@@ -15,7 +15,7 @@ type Ledger struct {
 	mu     sync.Mutex // guards the fields below
 	seq    uint64
 	open   []Event         // oldest first
-	over   []Event         // closed events to report once
+	over   []Event         // closed events that no relay has confirmed
 	known  map[string]bool // open events confirmed by a relay
 	inward map[string]bool // new events in the pending report
 	dirty  bool            // a report is due: something has changed, or no relay has confirmed the last report

@@ -232,7 +232,7 @@ type accountIndex struct {
 	known   map[string]bool   // tenants in the index
 }
 
-// tenant returns the tenant among names that has an account, or "".
+// tenant returns the tenant, of those in names, to which an account belongs, or "".
 func (x *accountIndex) tenant(account string, names func() []string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()

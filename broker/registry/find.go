@@ -20,7 +20,6 @@ func (r *Registry) Unread() error {
 	return fmt.Errorf("%w: %w", errUnread, r.view.writeError())
 }
 
-// errUnread reports that the store has not been read completely since the start.
 var errUnread = errors.New("the registry store has not been read since the start")
 
 // Find returns nil if a host is enrolled. It returns ErrUnknownHost only if the stores

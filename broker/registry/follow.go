@@ -184,7 +184,7 @@ func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 	}
 }
 
-// hasSeen reports whether the watch has delivered a revision.
+// hasSeen reports whether the watch has delivered a revision, or a later one.
 func (v *view) hasSeen(rev uint64) bool {
 	v.r.mu.RLock()
 	defer v.r.mu.RUnlock()

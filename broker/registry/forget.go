@@ -68,7 +68,7 @@ func (s *hostState) seen() time.Time { return later(s.Enrolled, s.LastSeen) }
 type Stats struct {
 	Hosts   int    // known hosts
 	Kept    int    // leases that this relay keeps
-	Heard   int    // of these, leases whose host-agent is connected to this relay
+	Heard   int    // kept leases whose host-agent is connected to this relay
 	Tenants int    // known tenants
 	Relays  int    // present relays, including this relay
 	Writes  uint64 // writes of hosts into the store
@@ -103,6 +103,6 @@ func (r *Registry) Stats() Stats {
 	return s
 }
 
-// presentLocked reports whether a relay is running: its session exists, and it has
-// not missed more beats than patience.
+// presentLocked reports whether a relay is running: its session exists and has not
+// ended, and it has not missed more beats than patience.
 func (p *peer) presentLocked(patience int) bool { return p.rev != 0 && !p.Bye && p.missed <= patience }

@@ -23,7 +23,7 @@ type hostState struct {
 // A knownHost is a host as one relay knows it.
 type knownHost struct {
 	hostState        // the entry in the store, as last read
-	rev       uint64 // the entry's revision; 0: the store has no entry
+	rev       uint64 // the entry's revision; 0: unknown, or the store has no entry
 	epoch     uint64 // the watch that last delivered the entry
 	home      *view  // view of the home region; nil: this relay's region
 

@@ -302,7 +302,6 @@ func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 // ReasonCrashed is the published reason after a host-agent's crash.
 const ReasonCrashed = "host-agent crashed"
 
-// releasePrevious releases the host on behalf of an ended instance.
 func (h *LeaseHolder) releasePrevious(ctx context.Context, instance string) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()

@@ -18,13 +18,13 @@ import (
 //	ahp.v1.<tenant>.<host>.ctl.lease
 //
 // with one of its own inboxes as reply subject. Only one instance at a time holds a
-// host. It renews after each third of the lease time, with its current presence. It
-// also sends a request at once when its presence changes, after each NATS login, and
-// when it stops (which releases the host). The relay to which it is connected allows
-// it to renew only once a minute, see [Line]. While it has clients, it keeps the short
-// interval, because answers list crashed relays. Any relay may answer, and answers may
-// be lost. Requests are therefore numbered: a request that is late, or that arrives
-// twice, changes nothing.
+// host. The holder renews after each third of the lease time, with its current presence.
+// It also sends a request at once when its presence changes, after each NATS login, and
+// when it stops (which releases the host). The relay to which the holder is connected
+// allows it to renew only once a minute, see [Line]. A holder with clients keeps the short
+// interval, because answers list crashed relays. Any relay may answer, and answers may be
+// lost. Requests are therefore numbered: a request that is late, or that arrives twice,
+// changes nothing.
 //
 // The relay that answers becomes the lease's keeper. Its answer contains its name, and
 // until the next login the host-agent sends its requests to

@@ -77,8 +77,8 @@ type Config struct {
 	// be distinguished from silent ones. Default: none.
 	Neighbours Neighbours
 
-	// HostLimits bound the number of connected host-agents in the whole cluster, by
-	// tenant or for [EveryTenant]; 0 is no limit. Default: none.
+	// HostLimits bound each tenant's connected host-agents in the whole cluster. The keys
+	// are tenants and [EveryTenant]; 0 is no limit. Default: none.
 	HostLimits map[string]int
 
 	// ForgetAfter is how long a host must be absent before it is forgotten. Default:
@@ -512,7 +512,6 @@ func (r *Registry) turn(now time.Time) {
 	}
 }
 
-// changedLocked marks hosts as changed.
 func (r *Registry) changedLocked(keys ...string) {
 	for _, key := range keys {
 		r.changed[key] = true

@@ -50,7 +50,7 @@ type Revocations struct {
 	mu      sync.RWMutex // guards the fields below
 	entries map[auth.RevocationKey]auth.Revocation
 	revs    map[string]uint64           // revision of each stored revocation, by store key
-	over    map[string]uint64           // of these, expired revocations, to be removed from the store
+	over    map[string]uint64           // of these, those of expired revocations, to be removed from the store
 	behind  map[auth.RevocationKey]bool // revocations that the store lacks or has in an older form
 	news    []auth.Revocation           // revocations that the registry has not enforced yet
 	unsaved bool
@@ -95,8 +95,8 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 
 // Add adds a revocation. When Add returns, the revocation has taken effect at this
 // relay, is in its file, and has been sent to all connected relays. The error is
-// ErrTooManyRevocations if the set is full, else it reports that the file could not be
-// written.
+// ErrTooManyRevocations if the set is full, else it reports that rev is invalid or that the
+// file could not be written.
 func (r *Revocations) Add(rev auth.Revocation) error {
 	_, err := r.add(rev, MaxRevocations, func(auth.Revocation) bool { return true })
 	return err
@@ -269,7 +269,6 @@ func (r *Revocations) watched(done bool) {
 	}
 }
 
-// prune removes expired revocations.
 func (r *Revocations) prune(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,6 @@ const (
 	saveShare = 50
 )
 
-// keptVersion is the file's format version.
 const keptVersion = 2
 
 // A keptState is a relay's view in its state file. A relay starts from it while the
@@ -173,7 +172,6 @@ func (f *stateFile) save(kept any) {
 	f.failed = err != nil
 }
 
-// replaceJSON replaces a file atomically.
 func replaceJSON(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "\t")
 	if err != nil {

@@ -198,7 +198,6 @@ func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return streamInfo(status), nil
 }
 
-// status returns the state of the copies.
 func (s *store) status(ctx context.Context) (storeStatus, error) {
 	info, err := s.info(ctx)
 	if err != nil {

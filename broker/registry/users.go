@@ -43,7 +43,6 @@ func (u natsUser) equal(o natsUser) bool {
 // changed in place.
 type natsUsers []natsUser
 
-// equal reports whether both lists are equal.
 func (u natsUsers) equal(o natsUsers) bool { return slices.EqualFunc(u, o, natsUser.equal) }
 
 // with returns the union of u and more. For equal nkeys, the newer user stays.
@@ -91,7 +90,6 @@ func (u natsUsers) current(now time.Time) natsUsers {
 	return slices.DeleteFunc(slices.Clone(u), over)
 }
 
-// check rejects invalid users.
 func (u natsUsers) check() error {
 	if len(u) > maxUsers+1 {
 		return errors.New("too many NATS users")
@@ -107,7 +105,6 @@ func (u natsUsers) check() error {
 	return nil
 }
 
-// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

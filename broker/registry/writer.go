@@ -121,10 +121,8 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// flushAll writes all changes.
 func (w *writer) flushAll(ctx context.Context) { _ = w.flushOnce(ctx, true) }
 
-// errReading reports that the store has not been read completely yet.
 var errReading = errors.New("this relay is still reading the region's store")
 
 // flushOnce writes this relay's changes. If only the client count of a host has changed, it

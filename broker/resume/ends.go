@@ -38,7 +38,6 @@ func NewRelay(cfg RelayConfig) *Relay {
 	return &Relay{cfg: cfg, arrive: make(chan net.Conn), over: make(chan struct{}), streams: map[[32]byte]*personStream{}}
 }
 
-// handshakeTime bounds a handshake.
 const handshakeTime = 10 * time.Second
 
 // within closes a carrier unless done is called within handshakeTime.

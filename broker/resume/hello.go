@@ -11,7 +11,6 @@ import (
 	"ahprelay/broker/link"
 )
 
-// wireVersion is the version of handshakes and packets.
 const wireVersion = 1
 
 // Subprotocol is the WebSocket subprotocol of carriers.
@@ -33,7 +32,7 @@ const (
 	maxTicket   = 64
 )
 
-// TicketOf returns the ticket in a request's header, or "".
+// TicketOf returns the ticket in a request's header, or "" if its length is invalid.
 func TicketOf(header http.Header, name string) string {
 	ticket := header.Get(name)
 	if len(ticket) < 16 || len(ticket) > maxTicket {
@@ -57,7 +56,6 @@ var none [32]byte
 
 func hello(id [32]byte) []byte { return append([]byte{wireVersion, kindHello}, id[:]...) }
 
-// readHello decodes the first packet on a carrier.
 func readHello(packet []byte) (id [32]byte, err error) {
 	if len(packet) != 2+len(id) || packet[0] != wireVersion || packet[1] != kindHello {
 		return id, fmt.Errorf("%w: no hello", ErrBroken)
@@ -78,7 +76,6 @@ func refuse(reason string) []byte {
 	return append([]byte{wireVersion, kindRefuse}, reason[:min(len(reason), maxReason)]...)
 }
 
-// welcomed is a decoded welcome.
 type welcomed struct {
 	id     [32]byte
 	window int
@@ -91,7 +88,6 @@ const (
 	maxTime   = 24 * time.Hour
 )
 
-// readWelcome decodes the answer to a hello.
 func readWelcome(packet []byte) (w welcomed, err error) {
 	r := link.Fields{B: packet}
 	version, kind := r.Byte(), r.Byte()
@@ -113,11 +109,11 @@ func readWelcome(packet []byte) (w welcomed, err error) {
 	return w, nil
 }
 
-// newID returns a random stream id.
 func newID() (id [32]byte) {
 	rand.Read(id[:]) // never fails
 	return id
 }
 
-// errLate reports that the peer has not finished the handshake in time.
+// errLate reports that the carrier ended during the handshake, perhaps because
+// handshakeTime has passed.
 var errLate = errors.New("no answer in the handshake")

@@ -41,9 +41,9 @@ const (
 // Reasons why a stream has ended.
 var (
 	// ErrMissed reports that the peer was away for longer than the resume time, or that
-	// the bytes for it have exceeded the window.
+	// the bytes for it have exceeded the window or a bound of the Pool.
 	ErrMissed = errors.New("the peer was away for too long, or has missed too much")
-	// ErrGone reports that the relay does not know the stream.
+	// ErrGone reports that the relay does not know the stream, or has closed it.
 	ErrGone = errors.New("the relay does not know this stream")
 	// ErrBroken reports that the peer has violated the protocol.
 	ErrBroken = errors.New("the peer broke the rules of the stream")
@@ -476,7 +476,6 @@ func (c *Stream) receive(carrier Carrier) error {
 	}
 }
 
-// errReplaced reports a packet on a carrier which was replaced.
 var errReplaced = errors.New("a newer carrier has replaced this one")
 
 func (c *Stream) received(carrier Carrier, packet []byte) error {
@@ -544,7 +543,6 @@ func (c *Stream) send(carrier Carrier, ended <-chan struct{}) error {
 	}
 }
 
-// errSilent reports that the peer does not answer on a carrier.
 var errSilent = errors.New("the peer does not answer on this carrier")
 
 // next returns the next packet for a carrier, or nil after it has set the timer for the next

@@ -116,7 +116,6 @@ func (s *Store) refresh(ctx context.Context, key string) error {
 	return nil
 }
 
-// learn applies a fetched record.
 func (s *Store) learn(r Record) {
 	if s.cfg.Sizes {
 		r.Data = nil
@@ -157,7 +156,6 @@ func (s *Store) removed(key string) {
 	}
 }
 
-// read decodes a message.
 func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64, at time.Time) (Record, error) {
 	r := Record{Key: strings.TrimPrefix(subject, s.subjects()), Rev: seq}
 	if ttl := header.Get("Nats-TTL"); ttl != "" {
@@ -384,7 +382,6 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	}
 }
 
-// errOther reports that a different stream has replaced this one.
 var errOther = errors.New("the stream was replaced")
 
 // tend removes expired records from memory. It returns when the stream was replaced or
@@ -431,7 +428,6 @@ func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
 	}
 }
 
-// forget removes expired records from memory.
 func (s *Store) forget(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

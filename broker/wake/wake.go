@@ -62,7 +62,7 @@ func Names(list string) ([]string, error) {
 	return names, nil
 }
 
-// Allows reports whether a host may wake this host.
+// Allows reports whether a host may, and can, wake this host's machine.
 func (t Terms) Allows(host string) bool { return t.Addresses != "" && has(t.By, host) }
 
 // Wakes reports whether this host-agent is to wake a host.
