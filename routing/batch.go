@@ -12,8 +12,8 @@ import (
 // at a relay.
 const maxRefs = 1 << 15
 
-// A packet costs about 150 bytes, so a reference waits for linger: more references may
-// share its packet. The wait grows up to longLinger while a batch has at most fewBytes
+// A packet costs about 150 bytes, so a reference waits for the time linger, to share its
+// packet with later references. The wait grows up to longLinger while a batch has at most fewBytes
 // of bodies and its references come late: with 200 actions a second to 100 clients,
 // this saves 6 % of the bytes that the host's machine sends.
 const (
@@ -120,7 +120,6 @@ func (t *batch) due(now time.Time) bool {
 	return len(t.streams) > 0 && !t.held() && (t.missing == 0 || t.full() || !now.Before(t.since.Add(t.patience())))
 }
 
-// patience returns how long references wait.
 func (t *batch) patience() time.Duration {
 	if t.bytes > fewBytes || ablation.LateReferences {
 		return linger

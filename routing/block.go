@@ -32,8 +32,8 @@ type blockBody struct {
 	credit     int
 }
 
-// begin starts a new block with room for a row of the given bytes and, within bounds,
-// for others more such rows.
+// begin starts a new block. Within bounds, it has room for 1+others rows of the given
+// bytes.
 func (b *block) begin(bytes, others int) {
 	size := min(max(bytes*min(1+others, mostRows), leastBlock), mostBlock)
 	b.copied += size

@@ -42,8 +42,8 @@
 //   - Bodies are compared byte by byte (bodyTable.find), never by hash alone. From AHP, this
 //     package reads only the channel's name, which selects the NATS subject.
 //   - A reference is a number in a record. It names only connections of that link, and keeps the
-//     order of each connection's stream: a reference joins the batch only while nothing else is
-//     queued on its connection (mux.mayRefer).
+//     order of each connection's stream: a reference joins the batch only while nothing is queued
+//     before it on its connection (AgentConn.refer, mux.turn).
 //   - A relay receives bodies that none of its clients may see. It stores them for a while, and
 //     delivers a body only if a refs record names it (RelayEnd.entry).
 //   - A missing body delays only the connections that need it (pendingItem, row). The relay
@@ -98,9 +98,10 @@
 //
 // Each connection has credit in each direction, 1 MiB at first. Each message, piece or reference
 // uses credit: its bytes, or those of the body, and pieceCost. The receiver returns the credit when
-// it has written the bytes to its socket. A slow reader thus delays only its own stream. At a relay with little memory, a client's credit begins smaller and grows while the
-// client reads (RelayConn.adapt). Streams are sent round-robin, in pieces of at most one packet.
-// See hold.go and relief.go for streams with long queues, and docs/limits.md for all bounds.
+// it has written the bytes to its socket. A slow reader thus delays only its own stream. At a relay
+// with little memory, a client's credit begins smaller and grows while the client reads
+// (RelayConn.adapt). Streams are sent round-robin, in pieces of at most one packet. See hold.go and
+// relief.go for streams with long queues, and docs/limits.md for all bounds.
 //
 // # Streams of bytes
 //

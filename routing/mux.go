@@ -44,7 +44,7 @@ type item struct {
 
 	load  int     // bytes of raw that count towards the queue's bound
 	fans  int     // connections to which the relay delivers raw
-	frees *stream // the stream of the connection that raw has a message for; it continues when raw has left
+	frees *stream // raw has a message for this stream's connection; the stream continues when raw has left
 }
 
 // size returns how much the item counts towards the queue's bound.

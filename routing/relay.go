@@ -27,7 +27,7 @@ type Frame struct {
 type Shared struct {
 	Size int // bytes
 
-	// Holders counts the frame queues that hold this memory. Their owners update it.
+	// Holders counts the frame queues that hold this memory. The queues' owners update it.
 	Holders atomic.Int32
 }
 
@@ -169,7 +169,7 @@ type RelayEnd struct {
 	credit     int  // bytes that may be sent ahead on each connection
 	sealed     bool // bodies are binary messages
 	conns      map[uint64]*RelayConn
-	crowds     map[uint64]*relayCrowd // with connections of this relay
+	crowds     map[uint64]*relayCrowd // that have connections at this relay
 	numbers    connNumbers
 	bodies     bodyStore
 	chunks     chunkStore

@@ -111,8 +111,9 @@ func (c *RelayConn) Written(credit int) {
 
 // adapt changes the connection's window after its client has read n bytes. Once the client has
 // read growAfter initial windows, the window grows by n, and so doubles in each round trip, until
-// MostCredit. If no more credit can be lent, each reading client returns half of its lent credit. The window shrinks only as the client reads, so credit that the
-// host-agent already has stays valid.
+// MostCredit. If no more credit can be lent, each reading client returns half of its lent credit.
+// The window shrinks only as the client reads, so credit that the host-agent already has stays
+// valid.
 func (c *RelayConn) adapt(n int) {
 	most := c.relay.cfg.MostCredit
 	if c.bytes {

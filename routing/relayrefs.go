@@ -178,7 +178,6 @@ func (a *awaitedBodies) add(number uint64, slot missingSlot) {
 	a.count++
 }
 
-// take removes and returns the positions that wait for a body.
 func (a *awaitedBodies) take(number uint64) []missingSlot {
 	slots := a.slots[number]
 	delete(a.slots, number)

@@ -11,8 +11,8 @@ import (
 
 // A host-agent reports the parts of a connection's state that the relay cannot see. Reports
 // are not part of the connection's stream. They name the connection by its id in [Open], so
-// a report may arrive after the connection has ended. If several reports wait, only the
-// latest is sent.
+// a report may arrive after the connection has ended. If several reports of a connection
+// wait, only the latest is sent.
 
 // A Report is a host-agent's report about one connection.
 type Report struct {

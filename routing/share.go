@@ -4,8 +4,8 @@ import "time"
 
 // A share bounds the bytes that all byte streams together have in flight on a link. It
 // keeps the network busy, but avoids queues in the network, because messages would
-// have to wait behind them. Credit alone cannot avoid them: a browser at the far end
-// takes bytes at once that a slow line needs seconds to carry.
+// have to wait behind them. Credit alone cannot avoid such queues: a browser at the far
+// end takes bytes at once that a slow line needs seconds to carry.
 //
 // The share measures the time from sending a packet to its release. The shortest
 // recent time is the network's own delay; anything longer is queueing. If queueing

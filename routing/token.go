@@ -15,9 +15,9 @@ const hashMark = "=_"
 
 // ChannelToken encodes a channel URI as one NATS token. Letters, digits and most
 // punctuation are unchanged. Dots, wildcards, quotes, backslashes, "=", spaces, control
-// characters and non-ASCII bytes are written as "=" and two hexadecimal digits. If the token would
-// exceed 160 bytes, its tail is replaced by "=_" and the SHA-256 of the complete URI.
-// Different URIs have different tokens.
+// characters and non-ASCII bytes are written as "=" and two hexadecimal digits. If the
+// token would exceed 160 bytes, its tail is replaced by "=_" and the SHA-256 of the
+// complete URI. Different URIs have different tokens.
 func ChannelToken(uri string) string {
 	clean := uri != "" && len(uri) <= maxToken
 	for i := 0; clean && i < len(uri); i++ {

@@ -64,7 +64,7 @@ type subscription struct {
 	feed   *feed
 	index  int    // index in feed.subscriptions; -1: removed, or its viewer is in a crowd
 	asks   int    // number of the viewer's unanswered subscribe requests
-	asked  int    // how many of these requests were sent to the host
+	asked  int    // number of these requests that were sent to the host
 	taken  bool   // the host has confirmed, so the viewer is subscribed
 	floor  int64  // the snapshot contains all actions up to this serverSeq
 	at     uint64 // audience.at when the host answered

@@ -27,8 +27,8 @@
 // A request from the host to the audience, except ping, is answered with error -32009.
 //
 // Equal requests from viewers are merged. At most one of them is pending at the host, and two are
-// sent at least 50 ms apart. A viewer that asks meanwhile gets the answer to the next. An answer is
-// thus never older than the viewer's request.
+// sent at least 50 ms apart. A viewer that asks meanwhile gets the answer to the next request. An
+// answer is thus never older than the viewer's request.
 //
 // # Why a viewer never sees more than its link allows
 //
@@ -84,6 +84,6 @@
 //
 // A pool has one mutex for all its state. Messages from the link are queued without it. For each
 // audience, one goroutine handles them; it runs only while there are messages. A second goroutine
-// sends. Methods of [routing.ClientConn] are called under the mutex. Package lockorder defines the
+// sends. Methods of [routing.ClientConn] may be called under the mutex. Package lockorder defines the
 // mutex's place among other locks.
 package audience

@@ -205,7 +205,8 @@ func (v *Viewer) reply(message []byte) {
 }
 
 // offer delivers an item to a subscribed viewer, or holds it while the snapshot is
-// pending. It drops an item that the snapshot contains, or without a subscription.
+// pending. It drops the item if the snapshot contains it, or if the host has not
+// confirmed the subscription.
 func (v *Viewer) offer(s *subscription, i *item) {
 	switch {
 	case s.asked > 0, s.taken && v.phase == joining:
@@ -233,7 +234,6 @@ func (v *Viewer) pushText(t *text) {
 	}
 }
 
-// touch registers the viewer for flush.
 func (v *Viewer) touch() {
 	if v.in != nil && !v.touched {
 		v.touched = true
