@@ -20,8 +20,8 @@ const (
 	// PingInterval is the interval at which NATS servers ping silent clients.
 	PingInterval = 2 * time.Second
 
-	// DialTimeout bounds connecting, with TLS and WebSocket handshake, and then also the
-	// login.
+	// DialTimeout bounds the connection with its TLS and WebSocket handshakes, and
+	// separately the login.
 	DialTimeout = 5 * time.Second
 
 	// closeTimeout bounds how long Close flushes.

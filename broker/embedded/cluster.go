@@ -102,8 +102,8 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 // expect lets a cluster start as soon as a majority of its planned size is connected. At the
 // first start, NATS elects a leader when as many servers are connected as a server has
 // routes. So expect makes the list of routes as long as a majority. It shortens a long list by
-// the servers listed just before this one. They still connect: all lists have the same order, so
-// those servers keep a route to this one.
+// the servers listed just before this one. The removed servers still connect: all lists have the
+// same order, so each removed server keeps a route to this one.
 func expect(opts *server.Options, c Cluster, others []string) error {
 	switch {
 	case c.Size == 0:

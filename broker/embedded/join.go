@@ -55,9 +55,9 @@ func (s *Server) hasData() bool {
 // for it, and a server with data does not.
 //
 // NATS takes the number of votes from the length of the list of routes when JetStream starts.
-// JetStream must start before the server has connections: until it has started, the server
-// answers requests of other servers with "stream not found", and they no longer count it as one
-// that votes.
+// JetStream must start before the server has connections: without JetStream, the server answers
+// requests of other servers with "stream not found", and the other servers no longer count its
+// vote.
 func (s *Server) joinOthers(opts *server.Options) error {
 	_, err := os.Stat(filepath.Join(s.store, server.JetStreamStoreDir))
 	if !opts.JetStream || len(s.others) == 0 || !errors.Is(err, os.ErrNotExist) || !s.othersHaveData(opts.Cluster.TLSConfig) {

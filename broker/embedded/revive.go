@@ -30,7 +30,7 @@ func (s *Server) StoreRoom() error {
 // other servers have the data. An error gives the reason why a restart is impossible
 // now.
 //
-// ReviveStore restarts only the streams unless JetStream has stopped. A second start of
+// If JetStream has not stopped, ReviveStore restarts only the streams. A second start of
 // JetStream is not safe: NATS answers each request twice afterwards, and replaces its
 // queues of requests without a lock.
 func (s *Server) ReviveStore() error {

@@ -131,8 +131,8 @@ func (s *Server) Absent(ctx context.Context) []string {
 // refused connection proves that a server has ended, but only if its address has
 // accepted a connection before: otherwise a firewall or address translation may refuse
 // for a running server. So the crash of all other servers, or of one server of two, is
-// not a cut. Call CutOff at least every few seconds, so it learns these addresses before
-// a cut.
+// not a cut. Call CutOff at least every few seconds, so it learns before a cut which
+// addresses accept connections.
 func (s *Server) CutOff(ctx context.Context) bool {
 	connected, all := s.Members()
 	majority := all/2 + 1

@@ -133,8 +133,8 @@ func (s *Server) Close() {
 		if s.port != nil {
 			s.port.close()
 		}
-		// Shutdown leaves open the copies of streams that this server creates at that time. JetStream as a
-		// whole ends first, unless this server leads it: a leader would pause for 2 s.
+		// Shutdown leaves open the copies of streams that this server creates at that time. So JetStream as
+		// a whole ends first, unless this server leads it: a leader would pause for 2 s.
 		if s.nats.JetStreamIsClustered() && !s.nats.JetStreamIsLeader() {
 			_ = s.nats.ShutdownJetStream() // always nil
 		}

@@ -56,8 +56,8 @@ type Lines interface {
 	// Wake makes the link call Next soon.
 	Wake()
 
-	// Done reports that the traffic no longer needs the peer for a packet: Handle has
-	// returned false for it.
+	// Done reports that the traffic no longer needs the peer for a packet for which
+	// Handle has returned false.
 	Done(number uint64)
 }
 

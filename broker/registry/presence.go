@@ -65,7 +65,7 @@ type Presence struct {
 	Reason       string     `json:"reason,omitempty"`       // shown to users: why the host is offline
 	AgentVersion string     `json:"agentVersion,omitempty"` // version of the host-agent
 	HostVersion  string     `json:"hostVersion,omitempty"`  // version of the AHP host, if known
-	Silent       int64      `json:"silent,omitempty"`       // while online: 0 if the host answers; else how many milliseconds it had not answered when that was first reported
+	Silent       int64      `json:"silent,omitempty"`       // while online: 0 if the host answers; else how many milliseconds it had not answered when its silence was first reported
 	Clients      int        `json:"clients,omitempty"`      // number of clients at the AHP host, through all relays
 	KeptAwake    [2]int     `json:"keptAwake,omitzero"`     // what prevents idle sleep: the numbers of working sessions, and of connected people
 	Sealed       bool       `json:"sealed,omitempty"`       // the host accepts only sealed connections

@@ -127,7 +127,6 @@ func (rg *regions) getLocked(name string) (v *view, news bool) {
 	return v, true
 }
 
-// savedLocked returns a view for a region named in the state file.
 func (rg *regions) savedLocked(name string) *view {
 	if name == "" {
 		return nil

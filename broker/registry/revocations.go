@@ -50,7 +50,7 @@ type Revocations struct {
 	mu      sync.RWMutex // guards the fields below
 	entries map[auth.RevocationKey]auth.Revocation
 	revs    map[string]uint64           // revision of each stored revocation, by store key
-	over    map[string]uint64           // of these, those of expired revocations, to be removed from the store
+	over    map[string]uint64           // revision of each stored revocation that has expired and is to be removed, by store key
 	behind  map[auth.RevocationKey]bool // revocations that the store lacks or has in an older form
 	news    []auth.Revocation           // revocations that the registry has not enforced yet
 	unsaved bool

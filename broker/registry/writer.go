@@ -72,7 +72,7 @@ func (r *Registry) known(key string) (k knownHost, alive bool) {
 	return knownHost{hostState: hostState{Key: key}}, false
 }
 
-// refresh reads a host from the store, after a random delay: writers in conflict spread.
+// refresh reads a host from the store, after a random delay that spreads writers.
 func (w *writer) refresh(ctx context.Context, key string) error {
 	select {
 	case <-ctx.Done():
