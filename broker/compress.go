@@ -41,8 +41,8 @@ func Compresses(asked string) string {
 
 // Bounds of a packer.
 const (
-	// A frame ends after frameIdle without large writes. Both ends then free its
-	// memory.
+	// A frame ends after frameIdle without a write of someSize bytes or more. Both ends
+	// then free its memory.
 	frameIdle = 10 * time.Second
 
 	// Writes below someSize bytes do not open a frame. A lease request and the answer

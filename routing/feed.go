@@ -185,7 +185,6 @@ func (d *feed) take(channel, conn uint64, data []byte, flags uint64) {
 	}
 }
 
-// feedRecord stores a channel's token under the channel's number.
 func (r *RelayEnd) feedRecord(channel uint64, f *link.Fields) error {
 	token := string(f.Bytes())
 	switch {

@@ -178,7 +178,7 @@ func (c turnConn) Write(p []byte) (int, error) { return c.in.Write(p) }
 
 // HostConn is InProcessConn for a host-agent which has logged in. Its writes take turns
 // with those of other host-agents, until ctx ends. A Write takes one turn, so it should
-// have at most PumpBuffer bytes.
+// have at most broker.PumpBuffer bytes.
 func (s *Server) HostConn(ctx context.Context, tenant, host string) (net.Conn, error) {
 	conn, err := s.InProcessConn()
 	if err != nil {

@@ -344,7 +344,8 @@ func (rg *regions) elsewhere(key string) (bool, error) {
 }
 
 // raiseFence raises a host's lease number in its home store above the number that
-// another region has granted.
+// another region has granted. Without a lease there, it stores the other region's lease as
+// lost, so the next lease has a higher number.
 func (rg *regions) raiseFence(ctx context.Context, key string, other surplus) error {
 	return rg.r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		if k.home == nil || other.last == nil || k.lease().number() > other.last.number() {

@@ -75,7 +75,6 @@ func (r *Record) Check() error {
 	return nil
 }
 
-// isKeyID reports whether id is a valid ID of a host's key.
 func isKeyID(id string) bool {
 	raw, err := hex.DecodeString(id)
 	return err == nil && len(raw) == keyIDSize

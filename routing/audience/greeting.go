@@ -29,7 +29,7 @@ type form int
 const (
 	toInitialize form = iota
 	toReconnect       // {type: "snapshot", snapshots[]}
-	toChannels        // {channels[]}, where subscriptions[] are objects
+	toChannels        // {channels[]}, if the request's subscriptions[] are objects
 )
 
 func (v *Viewer) initialize(env *ahp.Envelope) {
