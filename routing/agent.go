@@ -16,9 +16,8 @@ import (
 	"ahprelay/internal/lockorder"
 )
 
-// A HostConn is a host-agent's connection to the local host, on behalf of one client. The
-// link's reader calls its methods, which must not block, nor call back into the
-// [AgentConn].
+// A HostConn is a host-agent's connection to the local host, on behalf of one client. Its
+// methods are called under locks. They must not block, nor call back into the [AgentConn].
 type HostConn interface {
 	// Deliver queues a message for the host. Once the message is written, the host-agent
 	// calls [AgentConn.Written] with its credit. The client's credit thus bounds the
@@ -29,8 +28,8 @@ type HostConn interface {
 	// before are written to the host.
 	Flush()
 
-	// Closed reports that the client has left; no message follows. The host-agent still
-	// writes the queued messages, then closes its connection to the host.
+	// Closed reports that the client's connection has ended; no message follows. The
+	// host-agent still writes the queued messages, then closes its connection to the host.
 	Closed(code ahp.CloseCode, reason string)
 }
 

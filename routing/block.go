@@ -15,8 +15,8 @@ const (
 // row is the list of bodies that one connection receives. Each row is a range of a
 // block, so queues and writers handle it like a single body. Connections can share a
 // block, because their rows often differ only in where they end. A block is filled
-// while one packet is handled. Without blocks, a relay spends 1.2 times as much on a
-// delivery to 100 clients.
+// while one packet is handled. Without blocks, a relay needs 1.2 times the
+// processor time for a delivery to 100 clients.
 type block struct {
 	shared *Shared
 	copied int            // bytes of this packet's blocks so far

@@ -53,7 +53,7 @@ func (it *item) size() int {
 	case it.body != nil:
 		return it.body.size
 	case it.raw != nil:
-		return it.load // other records are few
+		return it.load // 0 for most kinds of records, because these are few
 	case it.chunk != nil:
 		return pieceCost // the chunkTable counts the chunk's bytes
 	}

@@ -27,7 +27,7 @@ type Bus interface {
 }
 
 // Traffic produces and handles the content of a link. The link's writer calls Next;
-// its reader calls all other methods.
+// its reader calls Handle and Released.
 type Traffic interface {
 	// Next returns the payload for packet number: about size bytes, after HeaderRoom
 	// bytes for the header. If there is nothing to send, it returns nil, and the time
@@ -45,7 +45,8 @@ type Traffic interface {
 	// returns whether Next may have something to send now.
 	Released(number uint64) (more bool)
 
-	// Ended is the last call. It reports that the link has ended, and why.
+	// Ended reports that the link has ended, and why. Any goroutine may call it. Only
+	// calls that overlap with it may still follow.
 	Ended(reason error)
 }
 

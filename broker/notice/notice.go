@@ -288,7 +288,7 @@ type Report struct {
 	Instance string   `json:"instance"` // the host-agent's instance
 	Seq      uint64   `json:"seq"`      // rises with each report
 	Open     []string `json:"open"`     // IDs of all open events
-	Events   []Event  `json:"events"`   // events not confirmed yet, oldest first
+	Events   []Event  `json:"events"`   // events not confirmed yet: open events, then closed events
 
 	// Ends contains the pushes which tell browsers that events of a sealed host are
 	// closed, by event ID.
