@@ -407,7 +407,7 @@ func (c *Conn) Request(ctx context.Context, subject string, data []byte) ([]byte
 }
 
 // Redial replaces the connection, or starts the next attempt, at once. It is for a known
-// change of the network. Messages published before are flushed first.
+// change of network or credentials. Messages published before are flushed first.
 func (c *Conn) Redial() {
 	_ = c.nc.ForceReconnect() // fails only when closed
 }

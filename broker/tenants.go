@@ -74,8 +74,8 @@ type Demand struct {
 	Find func(account string) (tenant string, revoked map[string]time.Time, ok bool)
 }
 
-// An account is a tenant's NATS account, which this relay has open: its connection, its users, and
-// what it serves.
+// An account is a tenant's NATS account that this relay has open: its connection, its revoked users,
+// and the servers that serve it.
 type account struct {
 	tenant string
 	ready  chan struct{} // closed when conn is set and all servers serve it

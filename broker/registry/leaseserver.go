@@ -72,7 +72,7 @@ type leaseConn struct {
 // lease.
 type forwardedRequest struct {
 	Key     string       `json:"host"`
-	From    string       `json:"from"` // the relay that received it
+	From    string       `json:"from"` // the relay that received the request
 	Request leaseRequest `json:"request"`
 }
 

@@ -24,7 +24,7 @@ import (
 //	relay.<instance>         session, rewritten periodically by that relay
 //	revoked.<SHA-256>        auth.Revocation
 //
-// Hosts and revocations are written only when they change. Each write names the
+// Hosts and revocations are written only when they change. Each such write names the
 // revision that it replaces, so if two writers are concurrent, the second gets a
 // conflict.
 const (
