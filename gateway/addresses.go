@@ -26,8 +26,8 @@ import (
 )
 
 // Addresses are the addresses of a running relay. Commands on the relay's machine read
-// them from its data directory. The relay deletes the file when it stops, but not when it
-// crashes.
+// them from a file in the data directory. The relay deletes the file when it stops, but not
+// when it crashes.
 type Addresses struct {
 	URL    string `json:"url"`              // of the public listener, for this machine
 	Admin  string `json:"admin,omitempty"`  // of the admin listener

@@ -124,7 +124,7 @@ type Config struct {
 	// majority for 15 s. Default: MinorityRead.
 	Minority Minority
 
-	// Limits are the limits for subjects, tenants and addresses.
+	// Limits limit clients, by address, subject, token, host and tenant.
 	Limits admission.Limits
 
 	// Wake are the operator's commands that wake sleeping hosts, by tenant/host. A shell

@@ -19,7 +19,7 @@ type feeder struct {
 	publish func(subject string, data []byte) error
 	wake    chan struct{} // wakes run after take; capacity 1
 
-	heard map[string]interest // by token; owned by take, which is called under a lock
+	heard map[string]interest // by [routing.ChannelToken]; owned by take, which is called under a lock
 
 	mu   sync.Mutex // guards the field below
 	next fedPieces
@@ -47,11 +47,11 @@ type interest struct {
 
 // Limits for a feeder.
 const (
-	mostFed   = 8 << 20  // bytes of waiting pieces
-	keptFed   = 1 << 20  // largest buffer kept for reuse, in bytes
-	mostHeard = 2048     // channels with a cached interest
-	fullFed   = 64 << 10 // a message of this size gets no further piece
-	hearAgain = 100 * time.Millisecond
+	mostFed   = 8 << 20                // bytes of waiting pieces
+	keptFed   = 1 << 20                // largest buffer kept for reuse, in bytes
+	mostHeard = 2048                   // channels with a cached interest
+	fullFed   = 64 << 10               // a message of this size gets no further piece
+	hearAgain = 100 * time.Millisecond // an interest is looked up again after this time
 )
 
 // newFeeder returns a feeder for a host, or nil if notifications are not published.

@@ -22,7 +22,7 @@ type load struct {
 	stuck   atomic.Bool  // the reader is blocked, because the host accepts nothing
 	slowed  atomic.Bool  // the client's messages wait for its rate limits
 	whole   atomic.Int64 // bytes beyond wire.KeepBuffer of a complete message that is not being sent yet
-	sending atomic.Int64 // these bytes while the message is being sent, which blocks until the host accepts it
+	sending atomic.Int64 // the value of whole while the message is being sent, which blocks until the host accepts it
 	moved   atomic.Int64 // last progress of the client's messages, by budget.clock
 	kernel  atomic.Int64 // bytes in the connection's kernel buffers
 	unread  atomic.Int64 // part of kernel: received bytes not yet read

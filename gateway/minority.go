@@ -37,9 +37,9 @@ func (m Minority) check() error {
 
 // Timing of a cut.
 const (
-	adviseAfter   = 2 * time.Second  // after a cut of this length, host-agents are asked to move, which interrupts them briefly
+	adviseAfter   = 2 * time.Second  // after a cut of this length, host-agents are asked to move to other relays
 	adviseEvery   = 5 * time.Second  // interval between such requests
-	minorityAfter = 15 * time.Second // a shorter cut has no effect
+	minorityAfter = 15 * time.Second // a shorter cut restricts no client
 	minorityEvery = time.Second      // interval between checks
 	minorityLook  = 3 * time.Second  // timeout for a check
 )

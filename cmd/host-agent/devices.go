@@ -93,7 +93,6 @@ func named(name string) string {
 	return "The device " + printable(name)
 }
 
-// showPairing prints a pairing code.
 func showPairing(out io.Writer, code hostagent.PairingCode, noQR bool) {
 	fmt.Fprintf(out, "To pair a device with this sealed host, run there\n\n  ahp-connect pair %s\n\nand type the code\n\n  %s\n\nThe device becomes %s's, with the level %s. The code is valid until %s, and for one device. The host's words are: %s\n",
 		code.Host, code.Code, code.Subject, code.Level.Level(), code.Expires.Local().Format(time.TimeOnly), code.Words)
@@ -140,7 +139,7 @@ func (c *runCmd) sealing(s *streams) (*hostagent.Sealing, error) {
 		}
 	}()
 	sealing.Confirm = func(ctx context.Context, device hostagent.PairingRequest) (bool, error) {
-		for typed := true; typed; { // before the question
+		for typed := true; typed; { // drops lines typed before the question
 			select {
 			case <-lines:
 			case <-time.After(10 * time.Millisecond):

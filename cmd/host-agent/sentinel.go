@@ -9,8 +9,9 @@ import (
 
 type sentinelCmd struct{}
 
-// Run waits for the end of the host-agent that started this process. It ends soon
-// after, so it ignores signals for all processes of a session or service.
+// Run waits for the end of the host-agent that started this process, and then releases
+// the host of a crashed host-agent. It ignores the signals that end all processes of a
+// session or service, and ends by itself soon after the host-agent.
 func (c *sentinelCmd) Run(s *streams) error {
 	orphan.Outlive()
 	return hostagent.RunSentinel(orphan.Input(), s.log)

@@ -39,8 +39,7 @@ type upCmd struct {
 	plainFlag
 }
 
-// Run joins the relay, unless it has joined before, and serves the host until ctx
-// ends.
+// Run joins the relay if there is no credential file, and serves the host until ctx ends.
 func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	file, err := c.credentialsFile()
 	if err != nil {
@@ -81,7 +80,8 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	return serve.Run(ctx, s)
 }
 
-// runLine returns the command line that serves the host as this one would.
+// runLine returns a command line that serves the same host. Of the flags that configure
+// the serving, it has only --sealed and --console.
 func (c *upCmd) runLine(serve *runCmd, file string) string {
 	line := fmt.Sprintf("host-agent run --relay %s --credentials-file %s", c.URL, file)
 	if serve.Upstream != "" {
@@ -151,7 +151,6 @@ func plainName(address string) string {
 	return strings.NewReplacer(":", "_", "/", "_", "[", "", "]", "").Replace(address)
 }
 
-// stateHome returns this user's directory for host-agents.
 func stateHome() (string, error) {
 	return cli.StateHome("ahp-host-agent")
 }
@@ -260,7 +259,6 @@ func (c *upCmd) tokenFile(ctx context.Context, host hostagent.Found, ask func() 
 	return file, os.WriteFile(file, []byte(token+"\n"), 0o600)
 }
 
-// askToken asks for a host's connection token.
 func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
 	if !asked {
 		return "", fmt.Errorf("%s requires a connection token: give --upstream-token-file", host.Upstream)

@@ -65,7 +65,6 @@ func (c *updateCmd) Run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// instance returns the running host-agent's instance, once it serves its host.
 func (c *updateCmd) instance(ctx context.Context) (string, error) {
 	control, err := c.control()
 	if err != nil {
@@ -85,8 +84,9 @@ type updater struct {
 // errNotServing means that the new version did not serve its host in time.
 var errNotServing = fmt.Errorf("the new version did not serve its host within %v", connectTime)
 
-// run installs the new version. If host-agent is a service, run waits until the new
-// version serves. After an error, run has restored and restarted the earlier version.
+// run installs the new version, and restarts the service if there is one. If the earlier
+// version has served, run waits until the new version serves. If the restart or the wait
+// fails, run restores and restarts the earlier version.
 func (u *updater) run(ctx context.Context) error {
 	before, beforeErr := u.instance(ctx)
 	if err := u.replace(); err != nil {

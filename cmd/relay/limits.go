@@ -9,7 +9,7 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// limitFlags limit clients.
+// limitFlags limit clients and host-agents.
 type limitFlags struct {
 	LimitAddress  map[string]int `help:"Limit for all connections from one address: ${limits}. 0 is no limit." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitSubject  map[string]int `help:"Limit for all connections of one subject." placeholder:"LIMIT=N,..." mapsep:","`

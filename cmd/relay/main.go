@@ -63,7 +63,6 @@ type app struct {
 
 //go:generate go test -run ^TestReferenceListsEachFlag$ . -update
 
-// program describes the flags.
 func (a *app) program() cli.Program {
 	return cli.Program{App: a, Name: "relay", Description: description, Prefix: "AHP_RELAY", Options: []kong.Option{parseVars}}
 }

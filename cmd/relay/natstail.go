@@ -46,7 +46,6 @@ func (c *natsTailCmd) Run(ctx context.Context, s *streams) error {
 	}, func(n int) { fmt.Fprintf(s.err, "relay: %d messages lost: this terminal is slower than the host\n", n) })
 }
 
-// printJSON prints JSON as one line.
 func (s *streams) printJSON(message []byte) {
 	var line bytes.Buffer
 	if err := json.Compact(&line, message); err != nil {

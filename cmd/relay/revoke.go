@@ -103,7 +103,6 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err
 	return operatorapi.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
 }
 
-// readTokenFile reads a file or standard input.
 func readTokenFile(path string) (string, error) {
 	var from io.Reader = os.Stdin
 	if path != "-" {
@@ -136,7 +135,6 @@ type revocationsCmd struct {
 	relayFlag
 }
 
-// Run lists the revocations.
 func (c *revocationsCmd) Run(ctx context.Context, s *streams) error {
 	relay, err := c.running()
 	if err != nil {

@@ -174,8 +174,9 @@ func unlessStopped(ctx context.Context, s *streams, err error) error {
 // readyLook is the interval in which await asks whether the relay is ready.
 const readyLook = 100 * time.Millisecond
 
-// await returns when ctx ends. It logs when the relay is ready, with the relay's
-// addresses. Once the people are known, it prints a setup link if the relay has no owner.
+// await returns when ctx ends, or returns an error when the connection to NATS has failed
+// permanently. It logs when the relay is ready, with the relay's addresses. Once the
+// people are known, it prints a setup link if the relay has no owner.
 func await(ctx context.Context, s *streams, relay *gateway.Relay, log *slog.Logger) error {
 	known := relay.PeopleKnown()
 	look := time.NewTicker(readyLook)
@@ -206,7 +207,6 @@ func await(ctx context.Context, s *streams, relay *gateway.Relay, log *slog.Logg
 	}
 }
 
-// witness runs a witness until ctx ends.
 func witness(ctx context.Context, s *streams, cfg gateway.RelayConfig) error {
 	w, err := gateway.StartWitness(ctx, cfg)
 	if err != nil {

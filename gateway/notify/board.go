@@ -41,7 +41,7 @@ type Item struct {
 
 // A Board holds the events that a relay knows. It is safe for concurrent use.
 type Board struct {
-	mu        sync.Mutex // guards the fields below; not held while followers are called
+	mu        sync.Mutex // guards the fields below; held while followers are called
 	seq       uint64
 	hosts     map[hostKey]*hostEvents
 	tenants   map[string]*tenantItems

@@ -242,8 +242,9 @@ func (n *Notifier) absorb() bool {
 // afterwards is the ID suffix of a job that follows another job.
 const afterwards = ".w"
 
-// planEndLocked handles a withdrawn item. It drops a job whose notification has not been
-// sent. If the target shows the notification, it creates a job that reports the end.
+// planEndLocked handles a withdrawn item. It drops a job that no relay has begun. If the
+// notification was or may be sent, and the target's service reports ends, it creates a job
+// that does so.
 func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now time.Time) {
 	if n.queue.state(id) == waiting && !n.busy[id] {
 		n.queue.done(id, nil)

@@ -31,7 +31,8 @@ type Mute struct {
 	Until   time.Time `json:"until,omitzero"` // zero: forever
 }
 
-// Quiet are a person's quiet hours. When they end, events that are still open are sent.
+// Quiet are a person's quiet hours, which delay notifications to their end. An event that
+// needs a person is then sent only if it is still open.
 type Quiet struct {
 	From string `json:"from"` // 22:00
 	To   string `json:"to"`   // 07:00

@@ -192,7 +192,6 @@ func (k *Keeper) Forget(ctx context.Context, tenant, host string) error {
 	return failed
 }
 
-// drop removes a record.
 func (k *Keeper) drop(ctx context.Context, of hostKey, id string) error {
 	key := keyOf(of, id)
 	r := k.cfg.Store.Get(key)

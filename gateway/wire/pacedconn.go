@@ -66,7 +66,6 @@ func (r *tlsRecords) join(record []byte) (whole []byte, wait bool) {
 	return *r.joined, r.left.Add(-1) > 0
 }
 
-// drop returns the buffer to its pool.
 func (r *tlsRecords) drop() {
 	if r.joined != nil {
 		*r.joined = (*r.joined)[:0]

@@ -58,7 +58,7 @@ func (f *Flags) Check(command []string) error {
 	return err
 }
 
-// Pinned returns the settings with absolute paths, for a service.
+// Pinned returns the values of --agent with absolute paths, for a service.
 func (f *Flags) Pinned() (list []string, err error) {
 	for _, setting := range f.Agent {
 		program, err := acp.Parse(setting, nil)

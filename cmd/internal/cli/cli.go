@@ -1,5 +1,5 @@
-// Package cli holds the commands' common parts: flags with values from the environment
-// and a YAML file, logging, and the version.
+// Package cli holds the commands' common parts, such as flags with values from the
+// environment and a YAML file, logging, services and shell completion.
 package cli
 
 import (

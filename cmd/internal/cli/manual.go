@@ -30,13 +30,11 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Run prints completion.
 func (c completionCmd) Run(k *kong.Context) error {
 	_, err := io.WriteString(k.Stdout, completion(k.Model, c.Shell))
 	return err
 }
 
-// roff escapes text for a manual page.
 func roff(text string) string {
 	var b strings.Builder
 	for _, r := range text {

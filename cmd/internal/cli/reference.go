@@ -131,7 +131,6 @@ func defaultOf(f *kong.Flag) string {
 	return "`" + cell(f.Default) + "`"
 }
 
-// cell escapes text for a table cell.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(text)
 }

@@ -31,9 +31,9 @@ type errRefused struct {
 
 func (e *errRefused) Error() string { return e.Message }
 
-// CheckSession returns an error if an online host does not know a session. It connects
-// to the host through the relay at a base URL, with a client's token. Without an answer,
-// the session counts as known.
+// CheckSession returns an error if an online host does not know a session, or is sealed.
+// It connects to the host through the relay at a base URL, with a client's token. Without
+// an answer, the session counts as known.
 func CheckSession(ctx context.Context, client *http.Client, relay, token, host, session string) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
 	defer cancel()

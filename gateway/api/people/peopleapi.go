@@ -190,8 +190,8 @@ func (a *requests) serveWaiting(w http.ResponseWriter, r *http.Request, who peop
 	}
 }
 
-// levelFor returns the level for an approved device. It is the chosen level, which must
-// not exceed the approving person's, or by default the approving device's own.
+// levelFor returns the maximum level for an approved device: the chosen level, which must
+// not exceed the approving person's, or without a choice the approving device's maximum.
 func (a *requests) levelFor(who people.Person, device string, chosen auth.Access) (auth.Access, error) {
 	if chosen == "" {
 		return a.mostOf(device), nil
@@ -345,8 +345,8 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"token": token, "id": id, "expires": client.Expires.UTC().Truncate(time.Second)})
 }
 
-// narrowed returns the part of a person's authority that a new token gets. By default
-// that is the level operate, all hosts, and all the person's channels.
+// narrowed returns the part of a person's authority that a new token gets. By default that
+// is at most the level operate, and all the person's hosts and channels.
 func narrowed(who people.Person, level auth.Access, hosts, channels []string) (auth.Client, error) {
 	client := who.Client()
 	if level == "" {
