@@ -25,7 +25,7 @@ const (
 	nodeName  = "node"      // the embedded NATS server's permanent name in the cluster
 
 	revokedName   = "revocations.json" // revocations
-	peopleName    = "people.json"      // people, devices and pending requests
+	peopleName    = "people.json"      // people, devices, invitations, links and pending requests
 	addressesName = "addresses.json"   // [Addresses]; removed after a clean exit
 	runsName      = "instances"        // the running instance and those that crashed before it; removed after a clean exit
 )

@@ -47,10 +47,11 @@ type interest struct {
 
 // Limits for a feeder.
 const (
-	mostFed   = 8 << 20                // bytes of waiting pieces
-	keptFed   = 1 << 20                // largest buffer kept for reuse, in bytes
-	mostHeard = 2048                   // channels with a cached interest
-	fullFed   = 64 << 10               // a message of this size gets no further piece
+	mostFed   = 8 << 20  // bytes of waiting pieces
+	keptFed   = 1 << 20  // largest buffer kept for reuse, in bytes
+	mostHeard = 2048     // channels with a cached interest
+	fullFed   = 64 << 10 // a message of this size gets no further piece
+
 	hearAgain = 100 * time.Millisecond // an interest is looked up again after this time
 )
 
@@ -65,7 +66,7 @@ func (h *hosts) newFeeder(key hostKey) *feeder {
 	}
 }
 
-// take queues a piece if its channel has subscribers.
+// take queues a piece if its channel has subscribers. Beyond mostFed, it drops the piece.
 func (f *feeder) take(token string, p routing.Piece) {
 	now := time.Now()
 	in, known := f.heard[token]

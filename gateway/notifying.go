@@ -11,7 +11,7 @@ import (
 
 // Files in the data directory.
 const (
-	recordsName = "records.json" // permanent records shared by relays: notification settings, and keys for push services
+	recordsName = "records.json" // permanent records shared by relays, such as notification settings
 )
 
 // NotifyConfig configures notifications.

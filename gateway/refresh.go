@@ -122,7 +122,7 @@ func (c *client) answerRefresh(env *ahp.Envelope) bool {
 	c.endIfRevoked() // the token may have been revoked since its verification
 	c.log().Info("token refreshed", "token", who.ID, "expires", who.Expires)
 	result, err := json.Marshal(map[string]time.Time{"expiresAt": who.Expires})
-	if err != nil { // the year of the expiry has five digits
+	if err != nil { // only if the expiry's year has five digits
 		result = nil
 	}
 	c.answer(ahp.AppendResult(nil, env.ID, result))

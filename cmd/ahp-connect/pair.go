@@ -59,7 +59,6 @@ func (c *pairCmd) follow(ctx context.Context, s *streams) error {
 	return err
 }
 
-// Run pairs this machine with a sealed host.
 func (c *pairCmd) Run(ctx context.Context, s *streams) error {
 	if sealed.IsShareLink(c.Host) {
 		return c.follow(ctx, s)
@@ -163,7 +162,6 @@ type devicesCmd struct {
 	relayFlags
 }
 
-// Run lists or removes the devices of a sealed host.
 func (c *devicesCmd) Run(ctx context.Context, s *streams) error {
 	relay, host := hostOf(c.Host)
 	found, err := c.find(ctx, s, relay, host)

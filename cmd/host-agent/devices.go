@@ -33,7 +33,6 @@ type devicesCmd struct {
 	NoQR    bool        `help:"Print no QR code." name:"no-qr"`
 }
 
-// Run lists or changes the devices of a sealed host.
 func (c *devicesCmd) Run(ctx context.Context, s *streams) error {
 	control, err := c.control()
 	if err != nil {
@@ -100,7 +99,7 @@ func showPairing(out io.Writer, code hostagent.PairingCode, noQR bool) {
 		fmt.Fprintf(out, "In a browser, open\n\n  %s\n", code.Link)
 	}
 	if !noQR {
-		_ = cli.PrintQR(out, out, code.Link) // the code is enough
+		_ = cli.PrintQR(out, out, code.Link) // without it, the printed code is enough
 	}
 }
 

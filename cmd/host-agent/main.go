@@ -311,7 +311,7 @@ func (c *runCmd) startAgents(s *streams) (stop func(), err error) {
 	if c.Upstream != "" {
 		return nil, errors.New("--agent and --upstream exclude each other; choose one")
 	}
-	dir := c.stateDir(s) // each relay has its own directory of sessions, because only one process at a time may use a directory
+	dir := c.stateDir(s) // sessions have a directory for each relay, because a directory can have only one process
 	if dir != "" {
 		dir = filepath.Join(dir, "sessions-"+plainName(strings.TrimPrefix(c.Relay[0], "http")))
 	}

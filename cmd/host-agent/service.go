@@ -146,7 +146,6 @@ func serviceEnvironment(args []string) map[string]string {
 
 type uninstallCmd struct{ serviceFlags }
 
-// Run removes the service. The credential stays.
 func (c *uninstallCmd) Run(s *streams) error {
 	if err := c.service().Uninstall(); err != nil {
 		return err

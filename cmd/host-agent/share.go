@@ -106,7 +106,6 @@ type shareCmd struct {
 	shareFlags
 }
 
-// Run prints a link, and, on a terminal, its QR code.
 func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	sharing, err := c.sharing()
 	if err != nil {

@@ -127,7 +127,8 @@ func (c *upCmd) recognize(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// credentialsFile returns the credential file's path for this relay.
+// credentialsFile returns the credential file's path for this relay. It creates the default
+// directory.
 func (c *upCmd) credentialsFile() (string, error) {
 	if c.CredentialsFile != "" {
 		return c.CredentialsFile, nil
@@ -155,7 +156,7 @@ func stateHome() (string, error) {
 	return cli.StateHome("ahp-host-agent")
 }
 
-// join asks for approval of this machine.
+// join asks for approval of this machine, and writes its credential into file.
 func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
 	machine, _ := os.Hostname() // an unknown name is not shown
 	name := ""
@@ -202,7 +203,8 @@ func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile strin
 	return host.Upstream, tokenFile, err
 }
 
-// findAgent chooses a coding agent of this machine.
+// findAgent selects a coding agent of this machine. Of several, a person chooses one;
+// unattended, that is an error.
 func (c *upCmd) findAgent(s *streams, asked bool, found []acp.Program) error {
 	i := 0
 	switch {
@@ -279,7 +281,7 @@ func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
 	return token, nil
 }
 
-// choose asks which of several hosts to serve.
+// choose asks which of several hosts to serve. Unattended, that is an error.
 func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (hostagent.Found, error) {
 	fmt.Fprintln(out, "There are several hosts on this machine:")
 	for i, f := range found {

@@ -81,7 +81,6 @@ type updater struct {
 	instance         func(context.Context) (string, error)
 }
 
-// errNotServing means that the new version did not serve its host in time.
 var errNotServing = fmt.Errorf("the new version did not serve its host within %v", connectTime)
 
 // run installs the new version, and restarts the service if there is one. If the earlier
@@ -108,7 +107,7 @@ func (u *updater) run(ctx context.Context) error {
 	return fmt.Errorf("%w; the earlier version runs again", err)
 }
 
-// await waits for an instance that is not the earlier instance.
+// await waits up to connectTime for an instance other than the earlier one.
 func (u *updater) await(ctx context.Context, before string) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()

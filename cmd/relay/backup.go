@@ -21,7 +21,6 @@ type backupCmd struct {
 	File string `arg:"" help:"File to create; - is standard output. Every reader of this file has the keys." placeholder:"FILE"`
 }
 
-// Run writes a data directory into a file.
 func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 	if _, err := c.keys(); err != nil {
 		return err
@@ -46,7 +45,7 @@ func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 	return nil
 }
 
-// backUp writes the files that a copy of the data directory needs.
+// backUp writes a .tar.gz with the files that a copy of the data directory needs.
 func backUp(w io.Writer, dir string) error {
 	zip := gzip.NewWriter(w)
 	files := tar.NewWriter(zip)

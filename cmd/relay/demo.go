@@ -233,8 +233,8 @@ func shortAddress(relay, token string) string {
 	return relay + "/#" + url.Values{"token": {token}}.Encode()
 }
 
-// showOnLAN makes the demo listen on this machine's network address instead of
-// loopback.
+// showOnLAN makes the demo listen on this machine's network address, unless --listen names
+// one.
 func (c *demoCmd) showOnLAN() error {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {

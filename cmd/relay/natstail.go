@@ -19,7 +19,6 @@ type natsTailCmd struct {
 	Server  string `help:"NATS server: the relay's --nats-listen, or your own." default:"nats://127.0.0.1:4222" placeholder:"URL"`
 }
 
-// Run prints a host's notifications as JSON lines.
 func (c *natsTailCmd) Run(ctx context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {

@@ -25,7 +25,6 @@ type revokeCmd struct {
 	Host      string `help:"Host: all enrolment tokens and credentials issued to it so far." placeholder:"HOST" xor:"what" required:""`
 }
 
-// errNotReceived reports a revocation that no relay has received.
 var errNotReceived = errors.New("no relay has received this revocation")
 
 // Run revokes through the running relay. If none runs, it stores the revocation for

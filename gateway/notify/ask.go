@@ -73,7 +73,7 @@ func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome,
 	}
 }
 
-// handleOutcome handles a host-agent's message with the outcome of an answer.
+// handleOutcome passes the outcome in a host-agent's message to the waiting Answer.
 func (r *Receiver) handleOutcome(msg *nats.Msg) {
 	var out notice.Outcome
 	if len(msg.Data) > maxOutcome || json.Unmarshal(msg.Data, &out) != nil {

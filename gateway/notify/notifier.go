@@ -420,7 +420,9 @@ func (n *Notifier) targetLocked(job *Job) *Target {
 	return nil
 }
 
-// do runs a claimed job, or schedules it again.
+// do sends a claimed job's notification. It drops the job if the person may no longer see
+// the event, or if the event has ended. For reportsGrace after the start, it postpones an
+// event of which no relay knows.
 func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	now := time.Now()
 	who, good := n.standing(t)

@@ -101,7 +101,7 @@ func (n *Notifier) Person(tenant, subject string) Person {
 }
 
 // SetTarget adds a target, or changes the target with the same ID. Omitted secrets keep
-// their values.
+// their values; a token does so only for the same server.
 func (n *Notifier) SetTarget(ctx context.Context, who auth.Client, t Target) (Target, error) {
 	if t.ID != "" {
 		for _, old := range n.Person(who.Tenant, who.Subject).Targets {

@@ -201,7 +201,6 @@ func (k *Keeper) drop(ctx context.Context, of hostKey, id string) error {
 	return k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: r.Rev})[0].Err
 }
 
-// errQuota reports that a record does not fit into the quotas.
 var errQuota = errors.New("the quota for remembered sessions is used up")
 
 func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) error {

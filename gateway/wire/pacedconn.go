@@ -182,7 +182,8 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 	return n + m, err
 }
 
-// writeOn writes the remaining bytes, which the kernel has not accepted at once.
+// writeOn writes the remaining bytes, which the kernel has not accepted at once. It fails
+// after the time stall without progress.
 func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // fails if the connection is closed
 	start := time.Now()

@@ -93,7 +93,7 @@ type Host struct {
 	wg     sync.WaitGroup
 }
 
-// Start starts a host.
+// Start starts a host, and probes its agents in the background. The caller must Close it.
 func Start(cfg Config) (*Host, error) {
 	folders, err := folders(cfg.Folder)
 	if err != nil {

@@ -50,10 +50,10 @@ func Repositories(home string) (list []string) {
 	return list
 }
 
-// errNoFolder reports that no folder for sessions is known.
 var errNoFolder = errors.New("no git repository found below your home directory: give the folder where sessions may run with --folder")
 
-// folders returns the folders in which sessions may run, with symbolic links resolved.
+// folders returns the given folders or, without any, the repositories below the home
+// directory, with symbolic links resolved.
 func folders(given []string) ([]string, error) {
 	if len(given) == 0 {
 		home, err := os.UserHomeDir()

@@ -9,8 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Manual prints a program's manual page and shell completion for packages, from the
-// flags. Kong's libraries for this purpose have had no release since 2022.
+// Manual prints a program's manual page and shell completion, made from the flags.
 type Manual struct {
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
 	Completion completionCmd `cmd:"" help:"Print shell completion: source <(… completion bash)."`

@@ -22,7 +22,6 @@ func (p Program) Model() (*kong.Application, error) {
 	return parser.Model, nil
 }
 
-// Reference returns the program's reference, as Markdown.
 func (p Program) Reference() ([]byte, error) {
 	model, err := p.Model()
 	if err != nil {

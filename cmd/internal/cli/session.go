@@ -16,7 +16,7 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// Bounds of the question whether a session exists.
+// Bounds of CheckSession.
 const (
 	sessionPatience = 5 * time.Second
 	maxSessionFrame = 128 << 20 // bytes of an answer

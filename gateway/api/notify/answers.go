@@ -76,7 +76,6 @@ func mayAnswer(who auth.Client, tenant, host string, e *notice.Event) bool {
 		(len(who.Methods) == 0 || auth.MatchesAny(who.Methods, "dispatchAction"))
 }
 
-// errCapability reports an invalid or expired capability.
 var errCapability = errors.New("unknown or expired answer link")
 
 // readCapability verifies a capability, and returns its person's current authority.

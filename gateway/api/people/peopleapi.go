@@ -123,7 +123,6 @@ func (a *base) keepsDerived(w http.ResponseWriter, r *http.Request, who people.P
 	return false, true
 }
 
-// errEndsCaller reports that the removal would end the caller's own access.
 var errEndsCaller = errors.New("this would sign you out too, because your access is derived from it: keep derived access (?derived=keep), or ask the operator (relay revoke)")
 
 // endToken revokes a token that expires at until, and everything derived from it, at all
@@ -270,7 +269,6 @@ func (a *requests) undecided(w http.ResponseWriter, r *http.Request, who people.
 	}
 }
 
-// errHostThere reports that a host's name is taken.
 var errHostThere = errors.New("a host with that name exists: choose a different name, or replace it")
 
 // mayEnrol returns an error if a person may not approve a host with this name.

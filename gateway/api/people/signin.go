@@ -103,7 +103,7 @@ func (a *signIns) serveSignIn(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]string{"url": url})
 }
 
-// serveCode adds a device after its user has signed in.
+// serveCode adds a device after its user has signed in, and responds with its token.
 func (a *signIns) serveCode(w http.ResponseWriter, r *http.Request) {
 	ask, provider, proof, ok := a.readSignIn(w, r)
 	if !ok {
