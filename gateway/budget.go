@@ -8,7 +8,8 @@ import (
 )
 
 // A budget counts the relay's memory that grows with the number of clients: queued
-// messages, connections and kernel buffers. A nil budget counts nothing.
+// messages, connections and kernel buffers. With a nil budget, add, charge, refund and hold
+// do nothing.
 type budget struct {
 	limit int64
 	over  chan struct{} // wakes relief when memory is short; capacity 1

@@ -518,7 +518,8 @@ func (c *client) unreachable(detail string) {
 	}
 }
 
-// openLocked asks the host-agent to open the client's connection to the host.
+// openLocked asks the host-agent to open the client's connection to the host. If the
+// host-agent lacks a feature that the client needs, openLocked closes the client.
 func (c *client) openLocked(link linkUse) {
 	who := c.token.now()
 	if who.Restricted() && !link.enforces {

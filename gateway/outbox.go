@@ -23,8 +23,7 @@ const frameCost = 128
 // fragmented message.
 const maxOwn = 256
 
-// flushTime limits the delivery of queued data before a close, and then again the closing
-// handshake.
+// flushTime limits the delivery of queued data and of the close frame after it.
 const flushTime = 30 * time.Second
 
 // An outbox queues frames for a client. While the queue has frames, one goroutine writes

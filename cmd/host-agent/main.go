@@ -69,7 +69,7 @@ func (a *app) program() cli.Program {
 	return cli.Program{App: a, Name: "host-agent", Description: description, Prefix: "AHP_AGENT", Options: []kong.Option{kong.Vars{"resume": link.DefaultResume.String()}}}
 }
 
-// streams is a command's output.
+// streams holds a command's outputs and log.
 type streams struct {
 	out io.Writer
 	err io.Writer

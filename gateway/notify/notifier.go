@@ -463,7 +463,8 @@ func (n *Notifier) send(ctx context.Context, job *Job, t *Target, who auth.Clien
 	return s.send(ctx, job, t, &m)
 }
 
-// isOpen reports whether a job's event is open, and whether any relay knows that.
+// isOpen reports whether a job's event is open. known means that the host-agent's open
+// events are known. The caller must call release.
 func (n *Notifier) isOpen(ctx context.Context, job *Job) (open, known bool, release func()) {
 	release = func() {}
 	if job.Event.Kind.Needs() && !job.Withdrawn && n.cfg.Follow != nil {

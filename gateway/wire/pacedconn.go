@@ -105,7 +105,7 @@ func paced(conn net.Conn, stall time.Duration) (net.Conn, *pace) {
 	return conn, &p.pace
 }
 
-// KernelConn returns the connection below TLS.
+// KernelConn returns the connection below TLS, or conn without TLS.
 func KernelConn(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()

@@ -101,7 +101,7 @@ func (a *API) readCapability(text string) (c capability, who auth.Client, err er
 	return c, who, errCapability
 }
 
-// An answerBody is a POST's body.
+// An answerBody is the body of POST /api/answers.
 type answerBody struct {
 	Host   string `json:"host"`
 	Option string `json:"option"`
