@@ -9,7 +9,6 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// Files in the data directory.
 const (
 	recordsName = "records.json" // permanent records shared by relays, such as notification settings
 )

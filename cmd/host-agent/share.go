@@ -165,7 +165,7 @@ func (c *shareCmd) makeSealed(ctx context.Context, sharing *hostagent.Sharing, c
 	}()
 	key, err := base64.RawURLEncoding.DecodeString(made.HostKey)
 	if err != nil || len(key) != sealed.KeySize {
-		return link, errors.New("the running host-agent answers with a bad key: update both to the same version")
+		return link, errors.New("the running host-agent answers with an unusable key: it must have the same version as this program")
 	}
 	device, err := sealed.ReadLinkKeys(made.Keys)
 	if err != nil {

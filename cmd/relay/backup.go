@@ -119,7 +119,7 @@ const maxRestored = 4 << 30
 func restore(r io.Reader, dir string) error {
 	zip, err := gzip.NewReader(r)
 	if err != nil {
-		return fmt.Errorf("no backup: %w", err)
+		return fmt.Errorf("not a backup: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -135,7 +135,7 @@ func restore(r io.Reader, dir string) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("no backup: %w", err)
+			return fmt.Errorf("not a backup: %w", err)
 		}
 		if head.Typeflag != tar.TypeReg || head.Size > maxRestored || strings.Contains(head.Name, "\\") || gateway.OfThisRun(filepath.FromSlash(head.Name)) {
 			return fmt.Errorf("not a backup: it contains %q", head.Name)

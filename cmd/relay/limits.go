@@ -29,7 +29,6 @@ var limitNames = map[string]func(*admission.Limit) *int{
 	"opens":       func(l *admission.Limit) *int { return &l.Opens },
 }
 
-// limitHelp explains the limits in help texts.
 const limitHelp = "connections, pending (connections that wait for their host), frames and bytes (sent in a second), opens (new connections in a second)"
 
 func (f *limitFlags) limits() (l admission.Limits, err error) {

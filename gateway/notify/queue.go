@@ -213,8 +213,8 @@ func (q *queue) deliveries(tenant, subject string) []Delivery {
 	return slices.Clone(q.last[[2]string{tenant, subject}])
 }
 
-// put adds a job, unless one with the same ID is known (finished jobs are, for keepTold) or
-// there are too many. If the job is due, the same write also claims it.
+// put adds a job, unless one with the same ID is known or there are too many jobs. Finished
+// jobs are known for keepTold. If the job is due, the same write also claims it.
 func (q *queue) put(job Job, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
