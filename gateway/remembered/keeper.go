@@ -313,7 +313,8 @@ func (k *Keeper) do(ctx context.Context, tenant, host string, data []byte, serve
 	return answer, err
 }
 
-// removed returns the indices of the holders whose token or device is revoked.
+// removed returns the indices of the holders whose token, device, subject or origin is
+// revoked.
 func (k *Keeper) removed(tenant string, holders []auth.Holder) []int {
 	var list []int
 	for i, h := range holders {

@@ -15,7 +15,7 @@
 // The following requests need a device's token, or a token that owns the whole tenant. Errors are
 // {"error"}.
 //
-//	GET    /api/me                the caller's name and authority, and its hosts' names
+//	GET    /api/me                the caller's name, authority and hosts
 //	GET    /api/devices           [ShownDevice]: the caller's own; for a tenant owner, all
 //	DELETE /api/devices/{id}      removes a device and everything derived from it; ?derived=keep: only its tokens and links
 //	GET    /api/requests/{which}  Waiting; by ID, or by whole code
