@@ -173,7 +173,7 @@ func (b *budget) hold() {
 	}
 }
 
-// holdBack makes hold block until the caller calls release, which stops data from hosts.
+// holdBack stops data from hosts: hold blocks until the caller calls release.
 // Only relieve may call it.
 func (b *budget) holdBack() (release func()) {
 	held := &holding{since: time.Now(), over: make(chan struct{})}
