@@ -26,8 +26,8 @@ import (
 )
 
 // Addresses are the addresses of a running relay. Commands on the relay's machine read
-// them from its data directory. The relay deletes the file when it stops, but not when it
-// crashes.
+// them from a file in the data directory. The relay deletes the file when it stops, but not
+// when it crashes.
 type Addresses struct {
 	URL    string `json:"url"`              // of the public listener, for this machine
 	Admin  string `json:"admin,omitempty"`  // of the admin listener
@@ -59,7 +59,8 @@ func ReadAddresses(dataDir string) (at Addresses, err error) {
 	return at, nil
 }
 
-// Client returns an HTTP client for requests to these addresses.
+// Client returns an HTTP client for these addresses. It verifies Certificate, if that is
+// set.
 func (a Addresses) Client() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy, transport.DisableKeepAlives = nil, true
@@ -87,7 +88,7 @@ func withLocal(others certificates) (certificates, []byte, error) {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: localName}, DNSNames: []string{localName},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(100, 0, 0), // commands compare the hash
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(100, 0, 0), // commands check the hash only
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 )
 
 // A budget counts the relay's memory that grows with the number of clients: queued
-// messages, connections and kernel buffers. A nil budget counts nothing.
+// messages, connections and kernel buffers. With a nil budget, add, charge, refund and hold
+// do nothing.
 type budget struct {
 	limit int64
 	over  chan struct{} // wakes relief when memory is short; capacity 1
@@ -172,7 +173,7 @@ func (b *budget) hold() {
 	}
 }
 
-// holdBack makes hold block until the caller calls release, which stops data from hosts.
+// holdBack stops data from hosts: hold blocks until the caller calls release.
 // Only relieve may call it.
 func (b *budget) holdBack() (release func()) {
 	held := &holding{since: time.Now(), over: make(chan struct{})}

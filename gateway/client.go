@@ -30,9 +30,9 @@ import (
 type phase int
 
 const (
-	phaseNew     phase = iota // the host is offline, and the client has sent no request
+	phaseNew     phase = iota // the host is offline, and the client has sent nothing but pings
 	phaseWaiting              // the host is online, and the link to it is being made
-	phaseHeld                 // the host is offline, and the client's requests wait
+	phaseHeld                 // the host is offline, and the client's messages wait
 	phaseOpening              // the host-agent is connecting to the host
 	phaseOpen                 // messages pass
 	phaseClosed
@@ -77,7 +77,7 @@ type client struct {
 
 	accepted                               atomic.Bool  // the host has accepted the connection
 	ready                                  atomic.Bool  // the host has answered initialize or reconnect
-	maxFrame                               int          // longest message in bytes once ready; set before ready
+	maxFrame                               int          // longest message in bytes from then on; set before ready
 	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and bytes from and to the client
 
 	readEnd atomic.Bool // the reader has ended
@@ -100,7 +100,7 @@ type client struct {
 	pending pendingMessages // waiting for phaseOpen
 	away    string          // why the host is offline
 	silent  bool            // the host does not respond to its host-agent
-	hold    *time.Timer     // closes the client if the host does not accept it in time; nil: no request yet
+	hold    *time.Timer     // closes the client if the host does not accept it in time; nil: nothing but pings yet
 	holdFor time.Duration   // duration of hold
 	leaving bool            // close as soon as the connection is open
 	moves   bool            // the host-agent can keep the connection for a different relay
@@ -307,8 +307,9 @@ func (c *client) fromClient(message []byte) error {
 	return c.pass(&env, message)
 }
 
-// await delays a message that exceeds the rate limits. Because it blocks the reader,
-// later messages wait too.
+// await delays a message that exceeds the rate limits. Because it blocks the reader, later
+// messages wait too. If the delay would be too long, await answers a request with an error,
+// and returns the limit, which ends the connection.
 func (c *client) await(env *ahp.Envelope, bytes int) error {
 	c.load.stuck.Store(true)
 	c.load.slowed.Store(true)
@@ -517,7 +518,8 @@ func (c *client) unreachable(detail string) {
 	}
 }
 
-// openLocked asks the host-agent to open the client's connection to the host.
+// openLocked asks the host-agent to open the client's connection to the host. If the
+// host-agent lacks a feature that the client needs, openLocked closes the client.
 func (c *client) openLocked(link linkUse) {
 	who := c.token.now()
 	if who.Restricted() && !link.enforces {

@@ -92,7 +92,7 @@ type Config struct {
 	Resume        time.Duration // longest outage of a host-agent's link that goes unnoticed; default 15 s
 	HoldTime      time.Duration // longest wait for the host by a client that resumes; default 10 min. Other clients wait 20 s at most
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
-	CredentialTTL time.Duration // lifetime of credentials issued for enrolment tokens; default 90 days
+	CredentialTTL time.Duration // lifetime of host-agents' credentials; default 90 days, at most [auth.MaxDerivedTTL]
 
 	// Strict are patterns for hosts, as tenant/host, whose connections are gated strictly
 	// (package mcpgate). "default/*" matches all hosts in tenant default.
@@ -124,7 +124,7 @@ type Config struct {
 	// majority for 15 s. Default: MinorityRead.
 	Minority Minority
 
-	// Limits are the limits for subjects, tenants and addresses.
+	// Limits limit clients, by address, subject, token, host and tenant.
 	Limits admission.Limits
 
 	// Wake are the operator's commands that wake sleeping hosts, by tenant/host. A shell

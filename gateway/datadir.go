@@ -25,7 +25,7 @@ const (
 	nodeName  = "node"      // the embedded NATS server's permanent name in the cluster
 
 	revokedName   = "revocations.json" // revocations
-	peopleName    = "people.json"      // people, devices and pending requests
+	peopleName    = "people.json"      // people, devices, invitations, links and pending requests
 	addressesName = "addresses.json"   // [Addresses]; removed after a clean exit
 	runsName      = "instances"        // the running instance and those that crashed before it; removed after a clean exit
 )
@@ -104,9 +104,9 @@ func readRuns(path string) (runs []string, err error) {
 	return runs, err
 }
 
-// node returns the permanent name of this directory's NATS server. It outlives the
-// process, because NATS servers with a shared store identify each other by name. The
-// first name is place(), or random if that is "".
+// node returns the permanent name of this directory's NATS server. The name outlives the
+// process, because NATS servers with a shared store identify each other by name. At the
+// first call, the name is place(), or random if that is "".
 func (d *dataDir) node(place func() string) (string, error) {
 	path := filepath.Join(d.path, nodeName)
 	data, err := os.ReadFile(path)

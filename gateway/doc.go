@@ -27,15 +27,14 @@
 // Writing the queue and the closing handshake each have a time limit. Messages the client
 // sends before its own close frame still go to the host, unless its token has ended. If a
 // client disconnects while its connection to the host is being opened, the messages that
-// it has sent still go to the host. A client without signs of life, or with too many bytes
-// on its account, loses the queued data. Close codes are those of [ahp.CloseCode]; the
+// it has sent still go to the host. A client without signs of life, or one that is closed
+// to free memory, loses the queued data. Close codes are those of [ahp.CloseCode]; the
 // WebSocket library sends 1002 for violations of the WebSocket protocol.
 //
 // # Packages
 //
-// Everything except client connections has a package of its own below this one. A
-// Server creates the objects of these packages (newAPIs), and gives each the few functions
-// it needs.
+// The main packages below this one; a Server creates their objects (newAPIs), and gives
+// each the few functions it needs:
 //
 //	wire          WebSocket connections: frames, compression, paced writes
 //	admission     limits on clients, and their current use
@@ -53,7 +52,7 @@
 //
 //	credential       the client's first and latest tokens, and their expiry
 //	pendingMessages  messages waiting for a connection to the host
-//	load             bytes on a client's account, and the time of their last progress
+//	load             memory for a client's messages to its host, and their last progress
 //	outbox           frames queued for a client
 //	liveness         pings and the client's answers
 //	tickets          a client's requests for canvases by URL

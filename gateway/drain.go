@@ -23,10 +23,10 @@ import (
 // drainTail divides the drain time: each of the last three steps gets 1/drainTail.
 const drainTail = 16
 
-// Drain refuses new clients and closes the connected ones with the advice to reconnect at
-// once. Each client first gets its queued messages. It spreads the closes over the given
-// time, so that clients do not reconnect together. It returns when all clients are gone
-// and their messages have reached the hosts, or when ctx ends.
+// Drain refuses new clients, and closes the connected ones after their queued messages,
+// with the advice to reconnect. It spreads the closes over the given time, so that clients
+// do not reconnect together. It returns when all clients are gone and their messages have
+// reached the hosts, or when ctx ends.
 func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	s.draining.Store(true)
 	s.endStreams()

@@ -19,7 +19,7 @@ type feeder struct {
 	publish func(subject string, data []byte) error
 	wake    chan struct{} // wakes run after take; capacity 1
 
-	heard map[string]interest // by token; owned by take, which is called under a lock
+	heard map[string]interest // by [routing.ChannelToken]; owned by take, which is called under a lock
 
 	mu   sync.Mutex // guards the field below
 	next fedPieces
@@ -51,7 +51,8 @@ const (
 	keptFed   = 1 << 20  // largest buffer kept for reuse, in bytes
 	mostHeard = 2048     // channels with a cached interest
 	fullFed   = 64 << 10 // a message of this size gets no further piece
-	hearAgain = 100 * time.Millisecond
+
+	hearAgain = 100 * time.Millisecond // an interest is looked up again after this time
 )
 
 // newFeeder returns a feeder for a host, or nil if notifications are not published.
@@ -65,7 +66,7 @@ func (h *hosts) newFeeder(key hostKey) *feeder {
 	}
 }
 
-// take queues a piece if its channel has subscribers.
+// take queues a piece if its channel has subscribers. Beyond mostFed, it drops the piece.
 func (f *feeder) take(token string, p routing.Piece) {
 	now := time.Now()
 	in, known := f.heard[token]

@@ -140,7 +140,7 @@ func (h *hosts) leftLocked(key hostKey, e *hostEntry) {
 }
 
 // borrow returns the link to a host for a user other than a client. It makes the link if
-// necessary. The caller must call release exactly once.
+// necessary. Without an error, the caller must call release exactly once.
 func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release func(), err error) {
 	h.mu.Lock()
 	e := h.entryLocked(key)

@@ -19,10 +19,10 @@ type load struct {
 	ctx    context.Context // the client's context
 	ofHost *atomic.Int64   // the host's hostEntry.moved
 
-	stuck   atomic.Bool  // the reader is blocked, because the host accepts nothing
-	slowed  atomic.Bool  // the client's messages wait for its rate limits
+	stuck   atomic.Bool  // the reader waits for anything but bytes from the client
+	slowed  atomic.Bool  // the client's messages wait for rate limits or for its tenant's share of the processors
 	whole   atomic.Int64 // bytes beyond wire.KeepBuffer of a complete message that is not being sent yet
-	sending atomic.Int64 // these bytes while the message is being sent, which blocks until the host accepts it
+	sending atomic.Int64 // the value of whole while the message is being sent, which blocks until the host accepts it
 	moved   atomic.Int64 // last progress of the client's messages, by budget.clock
 	kernel  atomic.Int64 // bytes in the connection's kernel buffers
 	unread  atomic.Int64 // part of kernel: received bytes not yet read

@@ -37,9 +37,9 @@ func (m Minority) check() error {
 
 // Timing of a cut.
 const (
-	adviseAfter   = 2 * time.Second  // after a cut of this length, host-agents are asked to move, which interrupts them briefly
+	adviseAfter   = 2 * time.Second  // after a cut of this length, host-agents are asked to move to other relays
 	adviseEvery   = 5 * time.Second  // interval between such requests
-	minorityAfter = 15 * time.Second // a shorter cut has no effect
+	minorityAfter = 15 * time.Second // a shorter cut restricts no client
 	minorityEvery = time.Second      // interval between checks
 	minorityLook  = 3 * time.Second  // timeout for a check
 )
@@ -57,7 +57,7 @@ type cutWatch struct {
 	advise  func()        // called when a cut has lasted adviseAfter, and then each adviseEvery
 	changed func(on bool) // called when a cut has lasted minorityAfter, and when it ends
 	log     *slog.Logger
-	seen    *atomic.Bool // a cut was seen
+	seen    *atomic.Bool // the latest check found a cut
 
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -146,7 +146,8 @@ func (s *Server) leave() {
 // leaving reports whether host-agents should not connect to this relay.
 func (s *Server) leaving() bool { return s.cfg.Minority != MinorityServe && s.cutSeen.Load() }
 
-// setCutOff begins or ends the restrictions for clients.
+// setCutOff begins or ends the restrictions for clients, except with MinorityServe. At the
+// beginning, it asks host-agents to connect to other relays.
 func (s *Server) setCutOff(on bool) {
 	if s.cfg.Minority == MinorityServe {
 		return

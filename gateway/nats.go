@@ -57,8 +57,8 @@ func (t tunnel) Ping(payload string) {
 // they do not answer.
 const natsPatience = 1500 * time.Millisecond
 
-// reportAbsence logs that external NATS servers cannot be reached, until stop is called.
-// It sets the Retrying handler in events.
+// reportAbsence logs once that external NATS servers cannot be reached, unless stop is
+// called within natsPatience. It sets the Retrying handler in events.
 func (r *Relay) reportAbsence(events *broker.Events, url, trust string) (stop func()) {
 	var last atomic.Pointer[error]
 	events.Retrying = func(_ int, err error, _ time.Duration) { last.Store(&err) }

@@ -9,21 +9,20 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// Files in the data directory.
 const (
-	recordsName = "records.json" // permanent records shared by relays: notification settings, and keys for push services
+	recordsName = "records.json" // permanent records shared by relays, such as notification settings
 )
 
 // NotifyConfig configures notifications.
 type NotifyConfig struct {
-	Contact string                // the operator's contact for push services: a mail address or an https URL; default: the public URL
+	Contact string                // the operator's contact for push services: a mail address or an https URL; default: the public URL or, if unknown, relay@localhost
 	Mail    *notify.MailConfig    // default: no mail
 	Private []netip.Prefix        // private addresses allowed as targets
 	Ways    []notify.TenantTarget // targets of tenants
 }
 
-// startNotify starts the notification service and the keeper of hosts' last states. It
-// connects host-agents to the server's board of pending events.
+// startNotify starts the notification service, and the keepers of last states and waiting
+// items. It connects host-agents to the server's board of events.
 func (r *Relay) startNotify(cfg *RelayConfig, server *Server) (err error) {
 	r.startKeeper(cfg, server)
 	if cfg.Notify.Mail != nil {

@@ -23,8 +23,7 @@ const frameCost = 128
 // fragmented message.
 const maxOwn = 256
 
-// flushTime limits the delivery of queued data before a close, and then again the closing
-// handshake.
+// flushTime limits the delivery of queued data and of the close frame after it.
 const flushTime = 30 * time.Second
 
 // An outbox queues frames for a client. While the queue has frames, one goroutine writes
@@ -34,7 +33,7 @@ type outbox struct {
 	limit   int                   // longest queue in bytes, without the current write
 	budget  *budget               // shared by all clients
 	written func(credit int)      // called with the credit of written frames
-	ended   func(end closing)     // called last: after a close the queue is empty, or writing has failed
+	ended   func(end closing)     // called once, last: the queue of a closed outbox is empty, or writing has failed
 	spawn   func(func()) bool     // starts a goroutine that the server waits for
 	packing wire.Packing          // compression; used only by run, except packing.On, which is read-only
 	delayed func(seconds float64) // observes the delay of a sample of writes; nil: not measured

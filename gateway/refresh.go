@@ -13,17 +13,17 @@ import (
 	"ahprelay/auth"
 )
 
-// A client replaces its token on an open connection before it expires:
+// A client replaces its token on an open connection before the token expires:
 //
 //	→ {"id":1,"method":"relay/refreshToken","params":{"channel":"ahp-root://","token":"…"}}
 //	← {"id":1,"result":{"expiresAt":"2026-03-04T05:06:07Z"}}
 //
 // From then on, the connection is closed with 4501 when the new token expires. The new
-// token must have the same tenant and subject, be valid for this host, and give the same
-// access, channels, methods and reverse. A client that needs different authority must
-// reconnect. Errors are -32007 for an invalid token, -32009 for different authority, and
-// -32603 if the token cannot be verified at the moment. After an error, the previous token
-// stays valid.
+// token must be valid for this host, and have the same tenant, subject, key, audience,
+// access, channels, methods, files and reverse. A client that needs different authority
+// must reconnect. Errors are -32602 without a token, -32007 for an invalid token, -32009
+// for different authority, and -32603 if the token cannot be verified at the moment. After
+// an error, the previous token stays valid.
 //
 // The host never receives a message with this method, not even a notification.
 
@@ -122,7 +122,7 @@ func (c *client) answerRefresh(env *ahp.Envelope) bool {
 	c.endIfRevoked() // the token may have been revoked since its verification
 	c.log().Info("token refreshed", "token", who.ID, "expires", who.Expires)
 	result, err := json.Marshal(map[string]time.Time{"expiresAt": who.Expires})
-	if err != nil { // the year of the expiry has five digits
+	if err != nil { // only if the expiry's year has five digits
 		result = nil
 	}
 	c.answer(ahp.AppendResult(nil, env.ID, result))

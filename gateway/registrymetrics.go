@@ -12,7 +12,7 @@ func registryStats(r *registry.Registry) prometheus.Collector {
 	t.Gauge("ahp_relay_registry_hosts", "Known hosts.", func(s registry.Stats) float64 { return float64(s.Hosts) })
 	t.Gauge("ahp_relay_registry_tenants", "Tenants with known hosts.", func(s registry.Stats) float64 { return float64(s.Tenants) })
 	t.Gauge("ahp_relay_registry_leases", "Leases kept by this relay for connected host-agents.", func(s registry.Stats) float64 { return float64(s.Kept) })
-	t.Gauge("ahp_relay_registry_leases_heard", "Kept leases renewed by the connection through this relay's port, without requests.", func(s registry.Stats) float64 { return float64(s.Heard) })
+	t.Gauge("ahp_relay_registry_leases_heard", "Kept leases whose host-agents are connected to this relay, which renews them without requests.", func(s registry.Stats) float64 { return float64(s.Heard) })
 	t.Gauge("ahp_relay_registry_relays", "Running relays, including this relay.", func(s registry.Stats) float64 { return float64(s.Relays) })
 	t.Counter("ahp_relay_registry_writes_total", "Host changes that this relay has written to the store.", func(s registry.Stats) float64 { return float64(s.Writes) })
 	t.Gauge("ahp_relay_registry_waiting", "Hosts with changes not yet written to the store.", func(s registry.Stats) float64 { return float64(s.Waiting) })

@@ -343,7 +343,8 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	return nil
 }
 
-// startPeople loads the directory of people, which all relays share.
+// startPeople waits for the shared directory of people. At the limit, a single relay fails;
+// others start with their local copy.
 func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Time) error {
 	in, err := r.awaitRecords(ctx, r.people, limit)
 	if err == nil && !in && !cfg.several() {

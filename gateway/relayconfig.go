@@ -59,7 +59,7 @@ type RelayConfig struct {
 	// host, and of all hosts in a tenant. Default: see package remembered.
 	RememberHost, RememberTenant int64
 
-	Gateway Config // StartRelay fills in Keys, Bus, Registry, Instance, NATS, Ready and Degraded
+	Gateway Config // StartRelay fills in Keys, Bus, Registry, Instance, People, NATS, Listens, Ready and Degraded
 
 	times requestTimes // default: defaultTimes
 }

@@ -169,7 +169,8 @@ func reliefStep(bytes int) int {
 
 // takeTurns schedules large messages until the server ends. While a message waits, it
 // closes clients that do not read. If no message makes progress, it also closes other
-// clients without progress. If that does not help, it closes one of the waiting clients.
+// clients without progress. If these free too little and no message can continue
+// (giveOne), it closes any clients.
 func (r *relief) takeTurns() {
 	t := &r.budget.uploads
 	tick := time.NewTicker(uploadLook)

@@ -63,7 +63,7 @@ var (
 	unprefixedSamplingDesc = prometheus.NewDesc("mcp_sampling_capability_warnings_total",
 		"The same as ahp_relay_mcp_sampling_capability_warnings_total.", nil, nil)
 	otherSeenDesc = prometheus.NewDesc("ahp_relay_gate_events_other_total",
-		"Gate events from host-agents unknown to this relay.", nil, nil)
+		"Gate events from host-agents, of kinds unknown to this relay.", nil, nil)
 )
 
 // samplingWarning is the class for sampling requests to a client that cannot answer them.

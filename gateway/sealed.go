@@ -21,7 +21,8 @@ func fromSealed(c *client, message []byte) error {
 	return c.pass(&unread, message)
 }
 
-// forRelay handles a text message on a sealed connection.
+// forRelay handles a text message on a sealed connection: a token refresh. Any other
+// message is an error.
 func forRelay(c *client, message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"ahprelay/gateway/waiting"
 )
 
-// Relays share five stores in NATS: the registry, and four of package store. When it is
-// full, the store of people refuses new records, and the store of notification records
-// drops the oldest. The store of remembered sessions has quotas (package remembered). The
-// store of items for offline hosts refuses new items (package waiting).
+// Relays share five stores in NATS: the registry, and four of package store. A full store
+// of people refuses new records. A full store of notification records drops the oldest.
+// The store of remembered sessions has quotas (package remembered), and the store of items
+// for offline hosts has limits (package waiting).
 
 // peopleBucket is the name of the store of people.
 const peopleBucket = "ahp-people"

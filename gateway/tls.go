@@ -142,7 +142,7 @@ func (c *TLSConfig) byALPN(dataDir string, log *slog.Logger) certificates {
 }
 
 // tlsConfig returns the public listener's TLS configuration. It offers only HTTP/1.1,
-// because WebSockets need it.
+// because WebSockets need it, and with ca also the protocol of TLS-ALPN-01.
 func (get certificates) tlsConfig(ca bool) *tls.Config {
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: get,

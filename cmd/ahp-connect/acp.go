@@ -17,7 +17,6 @@ type acpCmd struct {
 	Level   auth.Access `help:"The highest level to use: look, talk, approve or operate. Default: your own, at most operate." enum:"look,talk,approve,operate,read,write," default:""`
 }
 
-// Run serves an editor.
 func (c *acpCmd) Run(ctx context.Context, s *streams) error {
 	relays, err := c.relays(s.home)
 	if err != nil {

@@ -15,7 +15,7 @@ type doctorCmd struct {
 
 var errFaults = errors.New("faults found; see above")
 
-// Run checks everything, and prints a line for each check.
+// Run checks each relay and the address of ahp-connect up, and prints a line for each result.
 func (c *doctorCmd) Run(ctx context.Context, s *streams) error {
 	faults := 0
 	say := func(ok bool, text string) {

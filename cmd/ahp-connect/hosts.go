@@ -17,7 +17,6 @@ import (
 
 type hostsCmd struct{ relayFlags }
 
-// Run lists hosts.
 func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 	relays, err := c.relays(s.home)
 	if err != nil {
@@ -36,7 +35,6 @@ type urlCmd struct {
 	Program string `help:"The client program that will use the address. Its local token is in the address." default:"url" placeholder:"NAME"`
 }
 
-// Run prints an address.
 func (c *urlCmd) Run(s *streams) error {
 	_, host, named := strings.Cut(c.Host, "/")
 	if !named {
@@ -64,7 +62,6 @@ type tokenCmd struct {
 	Revoke bool        `help:"Revoke the program's token. Its connections end."`
 }
 
-// Run makes, revokes or lists tokens.
 func (c *tokenCmd) Run(s *streams) error {
 	tokens := s.home.Tokens()
 	switch {

@@ -53,7 +53,6 @@ type app struct {
 
 //go:generate go test -run ^TestReferenceListsEachFlag$ . -update
 
-// program describes the flags.
 func (a *app) program() cli.Program {
 	return cli.Program{App: a, Name: "ahp-connect", Description: description, Prefix: "AHP_CONNECT", Options: []kong.Option{kong.Vars{"listen": connect.DefaultListen}}}
 }

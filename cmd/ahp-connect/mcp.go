@@ -16,7 +16,6 @@ type mcpCmd struct {
 	Level auth.Access `help:"The most that the agent may do: look (read sessions), talk (also send messages and answer questions), approve (also let tools run), operate (also start sessions)." enum:"look,talk,approve,operate,read,write" default:"look"`
 }
 
-// Run serves an MCP client.
 func (c *mcpCmd) Run(ctx context.Context, s *streams) error {
 	relays, err := c.relays(s.home)
 	if err != nil {
@@ -28,7 +27,7 @@ func (c *mcpCmd) Run(ctx context.Context, s *streams) error {
 	return door.Run(ctx, cli.BuildVersion(), &mcp.IOTransport{Reader: io.NopCloser(in), Writer: keepOpen{s.out}})
 }
 
-// keepOpen is a writer that stays open.
+// keepOpen is a writer whose Close does nothing.
 type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }

@@ -21,7 +21,6 @@ type openCmd struct {
 
 const consoleToken = "console"
 
-// Run opens the console, which the running ahp-connect up serves.
 func (c *openCmd) Run(s *streams) error {
 	listen, err := s.home.Address()
 	if err != nil {

@@ -24,7 +24,8 @@ type pairCmd struct {
 	relayFlags
 }
 
-// follow takes a link to a session of a sealed host.
+// follow stores a link to a session of a sealed host, so that ahp-connect up opens the
+// session.
 func (c *pairCmd) follow(ctx context.Context, s *streams) error {
 	link, err := sealed.ParseShareLink(c.Host)
 	if err != nil {
@@ -58,7 +59,6 @@ func (c *pairCmd) follow(ctx context.Context, s *streams) error {
 	return err
 }
 
-// Run pairs this machine with a sealed host.
 func (c *pairCmd) Run(ctx context.Context, s *streams) error {
 	if sealed.IsShareLink(c.Host) {
 		return c.follow(ctx, s)
@@ -94,7 +94,7 @@ func (c *pairCmd) Run(ctx context.Context, s *streams) error {
 	return err
 }
 
-// code returns the code, which a person types unless it is an argument.
+// code returns the pairing code: the argument or, without one, a line from standard input.
 func (c *pairCmd) code(s *streams) (sealed.Code, error) {
 	text := c.Code
 	if text == "" {
@@ -117,7 +117,6 @@ func (c *pairCmd) code(s *streams) (sealed.Code, error) {
 	return sealed.ParseCode(strings.TrimSpace(text))
 }
 
-// hostOf splits HOST or RELAY/HOST.
 func hostOf(text string) (relay, host string) {
 	if relay, host, named := strings.Cut(text, "/"); named {
 		return relay, host
@@ -125,8 +124,8 @@ func hostOf(text string) (relay, host string) {
 	return "", text
 }
 
-// find returns the relay of a host. A relay in a link may have a different address than
-// here.
+// find returns the relay of a host. If only one relay is known, find returns it whatever
+// relay says, because a link may name that relay by a different address.
 func (f *relayFlags) find(ctx context.Context, s *streams, relay, host string) (*connect.Relay, error) {
 	relays, err := f.relays(s.home)
 	if err != nil {
@@ -144,7 +143,6 @@ type unpairCmd struct {
 	relayFlags
 }
 
-// Run forgets a pairing.
 func (c *unpairCmd) Run(ctx context.Context, s *streams) error {
 	relay, host := hostOf(c.Host)
 	found, err := c.find(ctx, s, relay, host)
@@ -164,7 +162,6 @@ type devicesCmd struct {
 	relayFlags
 }
 
-// Run lists or removes the devices of a sealed host.
 func (c *devicesCmd) Run(ctx context.Context, s *streams) error {
 	relay, host := hostOf(c.Host)
 	found, err := c.find(ctx, s, relay, host)

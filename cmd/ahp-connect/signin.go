@@ -26,7 +26,8 @@ type loginCmd struct {
 	NoQR       bool   `help:"Print no QR code." name:"no-qr"`
 }
 
-// Run asks a signed-in person to approve this machine as a device.
+// Run makes this machine a device. An invitation link suffices; otherwise a signed-in
+// person must approve.
 func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	machine, _ := os.Hostname() // an unknown name is not shown
 	login := device.Login{Relay: c.URL, Name: c.Name, Machine: machine, Plain: c.RelayPlain, Show: func(code device.Code) {
@@ -71,7 +72,7 @@ func (c *logoutCmd) Run(ctx context.Context, s *streams) error {
 	}
 	err = d.Call(ctx, http.MethodDelete, "/api/devices/"+url.PathEscape(d.ID), nil, nil)
 	var refused *device.Refused
-	if err != nil && (!errors.As(err, &refused) || refused.Name != "invalid_grant") { // otherwise it was removed before
+	if err != nil && (!errors.As(err, &refused) || refused.Name != "invalid_grant") { // invalid_grant: the device was removed before
 		return fmt.Errorf("%w; the device remains: remove it on /device of the relay, then run ahp-connect logout again", err)
 	}
 	if err := s.home.Remove(d); err != nil {
@@ -117,11 +118,11 @@ func (c *accessCmd) Run(ctx context.Context, s *streams) error {
 	}
 }
 
-// retryToken is the pause before another attempt when the relay does not answer.
+// retryToken is the pause before another attempt after a failure other than a refusal.
 const retryToken = 10 * time.Second
 
-// renewed returns a new token before the old one expires, and "" when ctx ends. It
-// retries while the relay is away.
+// renewed returns a new token after half of the old one's lifetime, and "" when ctx ends.
+// It retries while the relay is unreachable, faulty or busy (429). A refusal is an error.
 func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device) (string, error) {
 	wait := c.TTL / 2
 	for {
@@ -146,7 +147,6 @@ func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device) (
 	}
 }
 
-// token requests a token.
 func (c *accessCmd) token(ctx context.Context, d *device.Device) (string, error) {
 	var made struct{ Token string }
 	err := d.Call(ctx, http.MethodPost, "/api/tokens", map[string]any{

@@ -116,7 +116,6 @@ type installCmd struct {
 	Args  []string `arg:"" optional:"" passthrough:"" help:"Flags for ahp-connect up."`
 }
 
-// Run installs the service.
 func (c *installCmd) Run(s *streams) error {
 	if _, err := s.home.Relays(); err != nil {
 		return err
@@ -145,7 +144,6 @@ func (c *installCmd) Run(s *streams) error {
 
 type uninstallCmd struct{}
 
-// Run removes the service.
 func (*uninstallCmd) Run(s *streams) error {
 	if err := service().Uninstall(); err != nil {
 		return err

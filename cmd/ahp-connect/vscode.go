@@ -17,7 +17,6 @@ type vscodeCmd struct {
 	Settings string   `help:"VS Code's settings.json. Default: the one of your user in VS Code." type:"path" placeholder:"FILE"`
 }
 
-// Run changes VS Code's settings.
 func (c *vscodeCmd) Run(ctx context.Context, s *streams) error {
 	if c.Settings == "" {
 		dir, err := os.UserConfigDir()

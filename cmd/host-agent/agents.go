@@ -21,7 +21,6 @@ import (
 
 type agentsCmd struct{}
 
-// Run lists the known agents.
 func (c *agentsCmd) Run(s *streams) error {
 	out := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "AGENT\tNAME\tCOMMAND")
@@ -111,7 +110,7 @@ func (c *agentHostCmd) Run(ctx context.Context, s *streams) (err error) {
 	return ended(ctx, server.Serve(l))
 }
 
-// ended returns nil if ctx ended.
+// ended returns err, or nil if ctx has ended.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

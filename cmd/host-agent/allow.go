@@ -36,7 +36,7 @@ func (f *allowFlags) Validate() error {
 }
 
 func (f *allowFlags) policy() *gate.Policy {
-	// The token decides about files separately.
+	// The policy of the client's token must permit a file too.
 	policy := gate.NewPolicy(f.Allow, f.AllowChannel, f.AllowMethod, true)
 	if f.AllowFiles {
 		policy = policy.WithFolders()

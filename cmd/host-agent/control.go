@@ -25,7 +25,7 @@ func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
 	}
 	text, err := token()
 	if err != nil {
-		return "" // hostagent.New says why
+		return "" // hostagent.New reports the error
 	}
 	tenant, host, err := auth.PeekHost(text)
 	if err != nil {
@@ -64,7 +64,6 @@ type clientsCmd struct {
 	JSON bool `help:"Print the host-agent's answer as JSON."`
 }
 
-// Run lists the connected clients.
 func (c *clientsCmd) Run(ctx context.Context, s *streams) error {
 	control, err := c.control()
 	if err != nil {
@@ -102,7 +101,7 @@ func (c *clientsCmd) Run(ctx context.Context, s *streams) error {
 	return table.Flush()
 }
 
-// printable escapes a client's text for terminals.
+// printable escapes a client's text for terminals, and shortens it.
 func printable(text string) string {
 	const most = 64
 	quoted := fmt.Sprintf("%+q", text)
@@ -121,7 +120,6 @@ type kickCmd struct {
 	For     time.Duration `help:"How long the kicked subject, or the kicked connection's token, is refused. With 0 it is not refused, and some clients reconnect at once." default:"1m" placeholder:"TIME"`
 }
 
-// Run ends connections.
 func (c *kickCmd) Run(ctx context.Context, s *streams) error {
 	if given := slices.DeleteFunc([]string{c.ID, c.Subject, c.Preview}, func(s string) bool { return s == "" }); len(given) != 1 {
 		return errors.New("kick: give a connection ID, --subject or --preview")

@@ -33,7 +33,6 @@ type devicesCmd struct {
 	NoQR    bool        `help:"Print no QR code." name:"no-qr"`
 }
 
-// Run lists or changes the devices of a sealed host.
 func (c *devicesCmd) Run(ctx context.Context, s *streams) error {
 	control, err := c.control()
 	if err != nil {
@@ -93,7 +92,6 @@ func named(name string) string {
 	return "The device " + printable(name)
 }
 
-// showPairing prints a pairing code.
 func showPairing(out io.Writer, code hostagent.PairingCode, noQR bool) {
 	fmt.Fprintf(out, "To pair a device with this sealed host, run there\n\n  ahp-connect pair %s\n\nand type the code\n\n  %s\n\nThe device becomes %s's, with the level %s. The code is valid until %s, and for one device. The host's words are: %s\n",
 		code.Host, code.Code, code.Subject, code.Level.Level(), code.Expires.Local().Format(time.TimeOnly), code.Words)
@@ -101,7 +99,7 @@ func showPairing(out io.Writer, code hostagent.PairingCode, noQR bool) {
 		fmt.Fprintf(out, "In a browser, open\n\n  %s\n", code.Link)
 	}
 	if !noQR {
-		_ = cli.PrintQR(out, out, code.Link) // the code is enough
+		_ = cli.PrintQR(out, out, code.Link) // without it, the printed code is enough
 	}
 }
 
@@ -140,7 +138,7 @@ func (c *runCmd) sealing(s *streams) (*hostagent.Sealing, error) {
 		}
 	}()
 	sealing.Confirm = func(ctx context.Context, device hostagent.PairingRequest) (bool, error) {
-		for typed := true; typed; { // before the question
+		for typed := true; typed; { // drops lines typed before the question
 			select {
 			case <-lines:
 			case <-time.After(10 * time.Millisecond):

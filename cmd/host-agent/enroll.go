@@ -18,7 +18,6 @@ type enrollCmd struct {
 	plainFlag
 }
 
-// Run gets a credential, and writes it to its file.
 func (c *enrollCmd) Run(ctx context.Context, s *streams) error {
 	var in io.Reader = os.Stdin
 	if c.TokenFile != "-" {

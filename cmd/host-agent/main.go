@@ -65,12 +65,11 @@ type app struct {
 
 //go:generate go test -run ^TestReferenceListsEachFlag$ . -update
 
-// program describes the flags.
 func (a *app) program() cli.Program {
 	return cli.Program{App: a, Name: "host-agent", Description: description, Prefix: "AHP_AGENT", Options: []kong.Option{kong.Vars{"resume": link.DefaultResume.String()}}}
 }
 
-// streams is a command's output.
+// streams holds a command's outputs and log.
 type streams struct {
 	out io.Writer
 	err io.Writer
@@ -212,7 +211,6 @@ type serveFlags struct {
 // bytes.
 const mostQueued = 512 << 20
 
-// canvas returns the rules for canvases.
 func (c *runCmd) canvas() (contentproxy.Config, error) {
 	cfg := contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts, Insecure: c.CanvasInsecure}
 	for _, text := range c.CanvasAllow {
@@ -309,12 +307,11 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 	return nil
 }
 
-// startAgents starts the host of --agent.
 func (c *runCmd) startAgents(s *streams) (stop func(), err error) {
 	if c.Upstream != "" {
 		return nil, errors.New("--agent and --upstream exclude each other; choose one")
 	}
-	dir := c.stateDir(s) // the sessions get a directory for each relay, because only one process at a time may use it
+	dir := c.stateDir(s) // sessions have a directory for each relay, because a directory can have only one process
 	if dir != "" {
 		dir = filepath.Join(dir, "sessions-"+plainName(strings.TrimPrefix(c.Relay[0], "http")))
 	}
@@ -328,7 +325,7 @@ func (c *runCmd) startAgents(s *streams) (stop func(), err error) {
 	}, nil
 }
 
-// stateDir returns the directory for the running host-agent's record, "" for none.
+// stateDir returns the directory of --state-dir or its default, "" for none.
 func (c *runCmd) stateDir(s *streams) string {
 	switch {
 	case c.StateDir == "off":

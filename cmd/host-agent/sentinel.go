@@ -9,8 +9,8 @@ import (
 
 type sentinelCmd struct{}
 
-// Run waits for the end of the host-agent that started this process. It ends soon
-// after, so it ignores signals for all processes of a session or service.
+// Run waits for the end of the host-agent that started this process. After a crash, it
+// releases the host. It ignores the signals that end all processes of a service.
 func (c *sentinelCmd) Run(s *streams) error {
 	orphan.Outlive()
 	return hostagent.RunSentinel(orphan.Input(), s.log)

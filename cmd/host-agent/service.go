@@ -22,7 +22,6 @@ type serviceFlags struct {
 	System bool `help:"Use a machine service, which starts at boot and runs as --run-as. Default: a user service, which starts at login."`
 }
 
-// service describes the service to the system.
 func (f *serviceFlags) service() *cli.Service {
 	return &cli.Service{Name: "ahp-host-agent", Title: "AHP host-agent", Description: "Makes the AHP host of this machine reachable through a relay", System: f.System, Final: statusRefused}
 }
@@ -31,10 +30,9 @@ type installCmd struct {
 	serviceFlags
 	RunAs string   `help:"The machine service's user." placeholder:"USER"`
 	Start bool     `help:"Start the service now." default:"true" negatable:""`
-	Args  []string `arg:"" optional:"" passthrough:"" help:"Arguments for the service: up URL, or run --relay URL …. Default: up with the relay that this user has joined."`
+	Args  []string `arg:"" optional:"" passthrough:"" help:"Arguments for the service: up URL, or run --relay URL …."`
 }
 
-// Run installs the service.
 func (c *installCmd) Run(s *streams) error {
 	arguments, err := c.arguments()
 	if err != nil {
@@ -62,7 +60,7 @@ func (c *installCmd) arguments() ([]string, error) {
 		args = args[1:]
 	}
 	if len(args) == 0 {
-		return nil, errors.New("no relay joined yet: give the arguments, as in host-agent install up https://relay.example.com")
+		return nil, errors.New("give the service's arguments, as in host-agent install up https://relay.example.com")
 	}
 	if args[0] != "up" && args[0] != "run" {
 		return nil, fmt.Errorf("%q cannot run as a service; want up or run", args[0])
@@ -121,7 +119,8 @@ func pinPaths(args []string) (list []string, err error) {
 	return append(list, command...), nil
 }
 
-// pin returns the value of a flag, for a service.
+// pin returns the value of a flag with absolute paths, for a service. If commanded, the
+// agent's program is the command behind --.
 func pin(flag, value string, commanded bool) (string, error) {
 	switch {
 	case flag == "--agent" && !commanded:
@@ -136,8 +135,8 @@ func pin(flag, value string, commanded bool) (string, error) {
 	return value, nil
 }
 
-// serviceEnvironment is the environment of a service that runs agents, or a command that
-// may be one: the PATH for the agents' own commands.
+// serviceEnvironment returns the environment of a service that runs agents, or a command
+// that may be an agent: the PATH for the agents' own commands.
 func serviceEnvironment(args []string) map[string]string {
 	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--agent") || arg == "--" }) {
 		return nil
@@ -147,7 +146,6 @@ func serviceEnvironment(args []string) map[string]string {
 
 type uninstallCmd struct{ serviceFlags }
 
-// Run removes the service. The credential stays.
 func (c *uninstallCmd) Run(s *streams) error {
 	if err := c.service().Uninstall(); err != nil {
 		return err

@@ -30,8 +30,8 @@ type shareFlags struct {
 	plainFlag
 }
 
-// sealed returns the running host-agent's control socket and the devices of its host, if
-// that is sealed.
+// sealed returns the running host-agent's control socket and the devices of its host. is
+// reports whether a host-agent runs and its host is sealed.
 func (f *shareFlags) sealed(ctx context.Context, sharing *hostagent.Sharing) (control hostagent.Control, devices []hostagent.DeviceInfo, is bool) {
 	control.Path = f.Control
 	if control.Path == "" {
@@ -106,7 +106,6 @@ type shareCmd struct {
 	shareFlags
 }
 
-// Run prints a link, and, on a terminal, its QR code.
 func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	sharing, err := c.sharing()
 	if err != nil {
@@ -132,7 +131,7 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	return cli.PrintQR(os.Stdout, s.err, link.Link)
 }
 
-// make makes a link and tries it.
+// make makes a link. It tries the link, except at a sealed host.
 func (c *shareCmd) make(ctx context.Context, sharing *hostagent.Sharing, session string) (hostagent.Link, error) {
 	if control, _, is := c.sealed(ctx, sharing); is {
 		return c.makeSealed(ctx, sharing, control, session)
@@ -166,7 +165,7 @@ func (c *shareCmd) makeSealed(ctx context.Context, sharing *hostagent.Sharing, c
 	}()
 	key, err := base64.RawURLEncoding.DecodeString(made.HostKey)
 	if err != nil || len(key) != sealed.KeySize {
-		return link, errors.New("the running host-agent answers with a bad key: update both to the same version")
+		return link, errors.New("the running host-agent answers with an unusable key: it must have the same version as this program")
 	}
 	device, err := sealed.ReadLinkKeys(made.Keys)
 	if err != nil {
@@ -181,8 +180,8 @@ func (c *shareCmd) makeSealed(ctx context.Context, sharing *hostagent.Sharing, c
 	return hostagent.Link{ID: atRelay.ID, Link: is.String(), Expires: made.Expires}, nil
 }
 
-// tried opens a new link's session like the link's first viewer, and revokes the link if
-// the host does not know the session.
+// tried opens a new link's session like the link's first viewer, and revokes the link
+// after an error, for instance if the host does not know the session.
 func tried(ctx context.Context, sharing *hostagent.Sharing, link hostagent.Link, session string) error {
 	relay, token, host, err := sharing.Open(ctx, link)
 	if err == nil {
@@ -199,7 +198,6 @@ type sharesCmd struct {
 	shareFlags
 }
 
-// Run lists the valid links.
 func (c *sharesCmd) Run(ctx context.Context, s *streams) error {
 	sharing, err := c.sharing()
 	if err != nil {
@@ -238,7 +236,6 @@ type unshareCmd struct {
 	shareFlags
 }
 
-// Run revokes links.
 func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	if (c.ID == "") == !c.All {
 		return errors.New("give a link ID, or --all")
@@ -258,7 +255,7 @@ func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	return err
 }
 
-// unshareSealed removes links at a sealed host, whose own list counts.
+// unshareSealed removes links at a sealed host, which itself decides who sees its sessions.
 func (c *unshareCmd) unshareSealed(ctx context.Context, sharing *hostagent.Sharing) error {
 	control, devices, is := c.sealed(ctx, sharing)
 	if !is {

@@ -39,8 +39,7 @@ type upCmd struct {
 	plainFlag
 }
 
-// Run joins the relay, unless it has joined before, and serves the host until ctx
-// ends.
+// Run joins the relay if there is no credential file, and serves the host until ctx ends.
 func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	file, err := c.credentialsFile()
 	if err != nil {
@@ -81,7 +80,8 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	return serve.Run(ctx, s)
 }
 
-// runLine returns the command line that serves the host as this one would.
+// runLine returns a command line that serves the same host. Of the flags that configure
+// the serving, it has only --sealed and --console.
 func (c *upCmd) runLine(serve *runCmd, file string) string {
 	line := fmt.Sprintf("host-agent run --relay %s --credentials-file %s", c.URL, file)
 	if serve.Upstream != "" {
@@ -127,7 +127,8 @@ func (c *upCmd) recognize(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// credentialsFile returns the credential file's path for this relay.
+// credentialsFile returns the credential file's path for this relay. It creates the default
+// directory.
 func (c *upCmd) credentialsFile() (string, error) {
 	if c.CredentialsFile != "" {
 		return c.CredentialsFile, nil
@@ -151,12 +152,11 @@ func plainName(address string) string {
 	return strings.NewReplacer(":", "_", "/", "_", "[", "", "]", "").Replace(address)
 }
 
-// stateHome returns this user's directory for host-agents.
 func stateHome() (string, error) {
 	return cli.StateHome("ahp-host-agent")
 }
 
-// join asks for approval of this machine.
+// join asks for approval of this machine, and writes its credential into file.
 func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
 	machine, _ := os.Hostname() // an unknown name is not shown
 	name := ""
@@ -203,7 +203,8 @@ func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile strin
 	return host.Upstream, tokenFile, err
 }
 
-// findAgent chooses a coding agent of this machine.
+// findAgent selects a coding agent of this machine. Of several, a person chooses one;
+// unattended, that is an error.
 func (c *upCmd) findAgent(s *streams, asked bool, found []acp.Program) error {
 	i := 0
 	switch {
@@ -260,7 +261,6 @@ func (c *upCmd) tokenFile(ctx context.Context, host hostagent.Found, ask func() 
 	return file, os.WriteFile(file, []byte(token+"\n"), 0o600)
 }
 
-// askToken asks for a host's connection token.
 func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
 	if !asked {
 		return "", fmt.Errorf("%s requires a connection token: give --upstream-token-file", host.Upstream)
@@ -281,7 +281,7 @@ func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
 	return token, nil
 }
 
-// choose asks which of several hosts to serve.
+// choose asks which of several hosts to serve. Unattended, that is an error.
 func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (hostagent.Found, error) {
 	fmt.Fprintln(out, "There are several hosts on this machine:")
 	for i, f := range found {

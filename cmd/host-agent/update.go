@@ -65,7 +65,6 @@ func (c *updateCmd) Run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// instance returns the running host-agent's instance, once it serves its host.
 func (c *updateCmd) instance(ctx context.Context) (string, error) {
 	control, err := c.control()
 	if err != nil {
@@ -82,11 +81,11 @@ type updater struct {
 	instance         func(context.Context) (string, error)
 }
 
-// errNotServing means that the new version did not serve its host in time.
 var errNotServing = fmt.Errorf("the new version did not serve its host within %v", connectTime)
 
-// run installs the new version. If host-agent is a service, run waits until the new
-// version serves. After an error, run has restored and restarted the earlier version.
+// run installs the new version, and restarts the service if there is one. If the earlier
+// version has served, run waits until the new version serves. If the restart or the wait
+// fails, run restores and restarts the earlier version.
 func (u *updater) run(ctx context.Context) error {
 	before, beforeErr := u.instance(ctx)
 	if err := u.replace(); err != nil {
@@ -108,7 +107,7 @@ func (u *updater) run(ctx context.Context) error {
 	return fmt.Errorf("%w; the earlier version runs again", err)
 }
 
-// await waits for an instance that is not the earlier instance.
+// await waits up to connectTime for an instance other than the earlier one.
 func (u *updater) await(ctx context.Context, before string) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()

@@ -45,7 +45,7 @@ type auditVerifyCmd struct {
 	Last string `help:"Expected hash of the last line, from an earlier verify." placeholder:"HASH"`
 }
 
-// Run verifies the chain and prints its length.
+// Run verifies the chain, and prints its length and last hash.
 func (c *auditVerifyCmd) Run(s *streams) error {
 	n, last, err := c.read(func(audit.Entry) error { return nil })
 	if err != nil {

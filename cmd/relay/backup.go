@@ -21,7 +21,6 @@ type backupCmd struct {
 	File string `arg:"" help:"File to create; - is standard output. Every reader of this file has the keys." placeholder:"FILE"`
 }
 
-// Run writes a data directory into a file.
 func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 	if _, err := c.keys(); err != nil {
 		return err
@@ -46,7 +45,7 @@ func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 	return nil
 }
 
-// backUp writes the files that a copy of the data directory needs.
+// backUp writes a .tar.gz with the files that a copy of the data directory needs.
 func backUp(w io.Writer, dir string) error {
 	zip := gzip.NewWriter(w)
 	files := tar.NewWriter(zip)
@@ -120,7 +119,7 @@ const maxRestored = 4 << 30
 func restore(r io.Reader, dir string) error {
 	zip, err := gzip.NewReader(r)
 	if err != nil {
-		return fmt.Errorf("no backup: %w", err)
+		return fmt.Errorf("not a backup: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -136,7 +135,7 @@ func restore(r io.Reader, dir string) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("no backup: %w", err)
+			return fmt.Errorf("not a backup: %w", err)
 		}
 		if head.Typeflag != tar.TypeReg || head.Size > maxRestored || strings.Contains(head.Name, "\\") || gateway.OfThisRun(filepath.FromSlash(head.Name)) {
 			return fmt.Errorf("not a backup: it contains %q", head.Name)

@@ -13,7 +13,7 @@ import (
 
 type checkCmd struct {
 	relayFlag
-	CanvasDomain string `help:"Also check this canvas domain (see relay serve): that it leads to a relay, and that it is separate from the relay's own domain." placeholder:"DOMAIN" env:"-"` // a health check is about the relay alone
+	CanvasDomain string `help:"Also check this canvas domain (see relay serve): that it leads to a relay, and that it is separate from the relay's own domain." placeholder:"DOMAIN" env:"-"` // a container's health check has the environment of relay serve, but is about the relay alone
 }
 
 // Run checks one step after the other, and advises on the first fault.
@@ -43,8 +43,8 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// warnOfDomain returns a warning about the relation of canvas domain and relay domain,
-// or "".
+// warnOfDomain returns a warning if canvases and relay share a registrable domain, and
+// otherwise "".
 func (c *checkCmd) warnOfDomain(relay string) string {
 	at, err := url.Parse(relay)
 	if err != nil || c.CanvasDomain == "" {

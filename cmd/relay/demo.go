@@ -39,8 +39,8 @@ type demoCmd struct {
 	Agent   string `help:"Use a real coding agent in the current folder in place of the scripted agent: claude, codex, gemini, opencode or any other name that host-agent agents lists." placeholder:"NAME"`
 }
 
-// Run runs the whole path in one process, on loopback addresses: client (the console,
-// in a browser) – relay – NATS – host-agent – demo host.
+// Run runs the whole path in one process: client (the console, in a browser) – relay –
+// NATS – host-agent – demo host. All addresses are loopback addresses, except with --lan.
 func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 	log := s.log
 	if !c.Verbose {
@@ -88,7 +88,8 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 	}
 }
 
-// startRelay starts the relay on the requested address, or on a free port.
+// startRelay starts the relay on the requested address or, if that is in use, on a free
+// port.
 func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) (*gateway.Relay, error) {
 	cfg := gateway.RelayConfig{
 		DataDir: dir, Listen: c.Listen, AdminListen: "127.0.0.1:0", ListenPlain: c.LAN,
@@ -110,7 +111,7 @@ func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) 
 type runningHost struct {
 	upstream hostagent.Upstream
 	stop     func()
-	place    url.Values // in the console, to open first; nil: the list of sessions
+	place    url.Values // the console opens it first; nil: the list of sessions
 }
 
 // startHost starts the scripted host, or a host with the chosen agent.
@@ -173,8 +174,8 @@ func newDemoAgent(relay *gateway.Relay, upstream hostagent.Upstream, log *slog.L
 // demoPatience bounds the wait for the demo's host.
 const demoPatience = 5 * time.Second
 
-// awaitDemoHost returns when the relay knows the demo's host: a client that comes
-// earlier would be told that there is no such host.
+// awaitDemoHost returns when the relay knows the demo's host, or after demoPatience. Until
+// then, clients get the error that there is no such host.
 func awaitDemoHost(ctx context.Context, relay *gateway.Relay) {
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
@@ -197,7 +198,7 @@ func demoToken(tokens auth.Tokens) (string, error) {
 	})
 }
 
-// welcome prints the host's address, and the console's at a place.
+// welcome prints the addresses of the console, opened at a place, and of the host.
 func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay, place url.Values) error {
 	token, err := demoToken(relay.Keys().Tokens())
 	if err != nil {
@@ -232,8 +233,8 @@ func shortAddress(relay, token string) string {
 	return relay + "/#" + url.Values{"token": {token}}.Encode()
 }
 
-// showOnLAN makes the demo listen on this machine's network address instead of
-// loopback.
+// showOnLAN makes the demo listen on this machine's network address, unless --listen names
+// one.
 func (c *demoCmd) showOnLAN() error {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {

@@ -112,7 +112,6 @@ func (c *diagCmd) version() ([]byte, error) {
 		cli.BuildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format(time.RFC3339)), nil
 }
 
-// check returns relay check's output.
 func (c *diagCmd) check(ctx context.Context) ([]byte, error) {
 	var out bytes.Buffer
 	err := (&checkCmd{relayFlag: c.relayFlag}).Run(ctx, &streams{out: &out, err: &out})
@@ -160,7 +159,7 @@ func (c *diagCmd) page(ctx context.Context, relay *runningRelay, path string) ([
 	return body, err
 }
 
-// logEnd returns the end of the log, from the beginning of a line.
+// logEnd returns the last maxLog bytes of the log, from the beginning of a line.
 func (c *diagCmd) logEnd() ([]byte, error) {
 	in := io.Reader(os.Stdin)
 	if c.Log != "-" {

@@ -18,7 +18,6 @@ type hostsCmd struct {
 	JSON bool `help:"Print the API's answer as JSON."`
 }
 
-// Run lists the running relay's hosts.
 func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 	relay, err := c.running()
 	if err != nil {

@@ -15,7 +15,6 @@ type invitationsCmd struct {
 	relayFlag
 }
 
-// Run lists the open invitations.
 func (c *invitationsCmd) Run(ctx context.Context, s *streams) error {
 	relay, err := c.running()
 	if err != nil {
@@ -42,7 +41,6 @@ type withdrawCmd struct {
 	ID string `arg:"" help:"Invitation ID, as printed by relay invitations."`
 }
 
-// Run withdraws an open invitation.
 func (c *withdrawCmd) Run(ctx context.Context, s *streams) error {
 	relay, err := c.running()
 	if err != nil {

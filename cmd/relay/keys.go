@@ -17,7 +17,6 @@ type keysCmd struct {
 
 type keysListCmd struct{ dataFlag }
 
-// Run lists the key sets.
 func (c *keysListCmd) Run(_ context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {
@@ -43,7 +42,6 @@ type keysAddCmd struct {
 	SignAfter time.Duration `help:"Delay before the new keys sign, during which relays and host-agents learn them." default:"1h"`
 }
 
-// Run creates a key set.
 func (c *keysAddCmd) Run(_ context.Context, s *streams) error {
 	if _, err := c.keys(); err != nil {
 		return err
@@ -63,7 +61,6 @@ type keysRetireCmd struct {
 	Force bool   `help:"Retire the key set even if valid tokens are signed with it. Those tokens, and host-agents that have been offline since the newer keys were added, are refused."`
 }
 
-// Run retires a key set.
 func (c *keysRetireCmd) Run(_ context.Context, s *streams) error {
 	if _, err := c.keys(); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// limitFlags limit clients.
+// limitFlags limit clients and host-agents.
 type limitFlags struct {
 	LimitAddress  map[string]int `help:"Limit for all connections from one address: ${limits}. 0 is no limit." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitSubject  map[string]int `help:"Limit for all connections of one subject." placeholder:"LIMIT=N,..." mapsep:","`
@@ -29,7 +29,6 @@ var limitNames = map[string]func(*admission.Limit) *int{
 	"opens":       func(l *admission.Limit) *int { return &l.Opens },
 }
 
-// limitHelp explains the limits in help texts.
 const limitHelp = "connections, pending (connections that wait for their host), frames and bytes (sent in a second), opens (new connections in a second)"
 
 func (f *limitFlags) limits() (l admission.Limits, err error) {

@@ -2,7 +2,7 @@ package main
 
 import "errors"
 
-// movedCmd stands for the commands of a person's device.
+// movedCmd stands for a command that ahp-connect has now.
 type movedCmd struct {
 	Args []string `arg:"" optional:"" passthrough:""`
 }

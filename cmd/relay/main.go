@@ -63,12 +63,11 @@ type app struct {
 
 //go:generate go test -run ^TestReferenceListsEachFlag$ . -update
 
-// program describes the flags.
 func (a *app) program() cli.Program {
 	return cli.Program{App: a, Name: "relay", Description: description, Prefix: "AHP_RELAY", Options: []kong.Option{parseVars}}
 }
 
-// streams is a command's output.
+// streams holds a command's outputs, log and settings.
 type streams struct {
 	out io.Writer
 	err io.Writer

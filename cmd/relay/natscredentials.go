@@ -14,7 +14,6 @@ type natsCredentialsCmd struct {
 	TTL    time.Duration `help:"The credentials' lifetime, at most 24h." default:"1h" name:"ttl"`
 }
 
-// Run prints credentials for reading channels.
 func (c *natsCredentialsCmd) Run(s *streams) error {
 	if c.TTL <= 0 || c.TTL > auth.MaxReaderTTL {
 		return fmt.Errorf("--ttl is %v; want more than 0, and at most %v", c.TTL, auth.MaxReaderTTL)

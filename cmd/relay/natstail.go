@@ -19,7 +19,6 @@ type natsTailCmd struct {
 	Server  string `help:"NATS server: the relay's --nats-listen, or your own." default:"nats://127.0.0.1:4222" placeholder:"URL"`
 }
 
-// Run prints a host's notifications as JSON lines.
 func (c *natsTailCmd) Run(ctx context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {
@@ -46,7 +45,6 @@ func (c *natsTailCmd) Run(ctx context.Context, s *streams) error {
 	}, func(n int) { fmt.Fprintf(s.err, "relay: %d messages lost: this terminal is slower than the host\n", n) })
 }
 
-// printJSON prints JSON as one line.
 func (s *streams) printJSON(message []byte) {
 	var line bytes.Buffer
 	if err := json.Compact(&line, message); err != nil {

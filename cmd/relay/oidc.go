@@ -48,7 +48,7 @@ func (i *issuers) read(r io.Reader) error {
 	return nil
 }
 
-// signIns returns the providers at which people sign in.
+// signIns returns the providers with a client ID, at which people sign in.
 func (i issuers) signIns() (list []*oidc.SignIn, err error) {
 	for _, cfg := range i {
 		if cfg.ClientID == "" {

@@ -25,7 +25,6 @@ type revokeCmd struct {
 	Host      string `help:"Host: all enrolment tokens and credentials issued to it so far." placeholder:"HOST" xor:"what" required:""`
 }
 
-// errNotReceived reports a revocation that no relay has received.
 var errNotReceived = errors.New("no relay has received this revocation")
 
 // Run revokes through the running relay. If none runs, it stores the revocation for
@@ -103,7 +102,6 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err
 	return operatorapi.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
 }
 
-// readTokenFile reads a file or standard input.
 func readTokenFile(path string) (string, error) {
 	var from io.Reader = os.Stdin
 	if path != "-" {
@@ -136,7 +134,6 @@ type revocationsCmd struct {
 	relayFlag
 }
 
-// Run lists the revocations.
 func (c *revocationsCmd) Run(ctx context.Context, s *streams) error {
 	relay, err := c.running()
 	if err != nil {

@@ -35,7 +35,7 @@ type serveCmd struct {
 	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
 	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
 	Gateway          []string `help:"Gateway address of a relay in a different region. Repeatable; name every relay of every region. Addresses in this relay's own region are ignored." placeholder:"REGION=HOST:PORT"`
-	Minority         string   `help:"Service while this relay has no connection to the majority of its cluster for more than 15s: serve (all requests), read (clients receive and read; requests that change anything are refused with code 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
+	Minority         string   `help:"Service while this relay has no connection to the majority of its cluster for more than 15s: serve (all requests), read (clients receive and read; a client that requests a change is closed with code 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
 	Witness          bool     `help:"Serve no clients; only keep a copy of the cluster's shared store. Two relays with a witness keep working while one of the three is down."`
 	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
 	ConsoleOrigin    []string `help:"Origin of a console that this relay does not serve: a site made by make console-site, or a different relay whose users add accounts of this one. Its pages may sign in, connect, and call /api/ with tokens. Repeatable." placeholder:"URL"`
@@ -65,7 +65,7 @@ type serveCmd struct {
 	Ping          time.Duration `help:"Interval between pings to a client; three unanswered pings end a connection." default:"15s"`
 	CredentialTTL time.Duration `help:"Lifetime of credentials from host-agent enroll; host-agents renew them after a third of it." default:"2160h" name:"credential-ttl"`
 	ForgetAfter   time.Duration `help:"Forget a host that was absent for this long. Default: never." placeholder:"DURATION"`
-	MaxQueued     int           `help:"Most memory for the messages of all clients, in bytes. Above it, the relay closes clients that do not read, those stalled longest first. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 1073741824." placeholder:"BYTES"`
+	MaxQueued     int           `help:"Most memory for the messages of all clients, in bytes. Above three quarters of it, the relay closes clients that do not read, those stalled longest first. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 1073741824." placeholder:"BYTES"`
 }
 
 // mostQueued is the default for --max-queued on a machine with enough memory, in
@@ -174,8 +174,9 @@ func unlessStopped(ctx context.Context, s *streams, err error) error {
 // readyLook is the interval in which await asks whether the relay is ready.
 const readyLook = 100 * time.Millisecond
 
-// await returns when ctx ends. It logs when the relay is ready, with the relay's
-// addresses. Once the people are known, it prints a setup link if the relay has no owner.
+// await returns when ctx ends, or returns an error when the connection to NATS has failed
+// permanently. It logs when the relay is ready, with the relay's addresses. Once the
+// people are known, it prints a setup link if the relay has no owner.
 func await(ctx context.Context, s *streams, relay *gateway.Relay, log *slog.Logger) error {
 	known := relay.PeopleKnown()
 	look := time.NewTicker(readyLook)
@@ -206,7 +207,6 @@ func await(ctx context.Context, s *streams, relay *gateway.Relay, log *slog.Logg
 	}
 }
 
-// witness runs a witness until ctx ends.
 func witness(ctx context.Context, s *streams, cfg gateway.RelayConfig) error {
 	w, err := gateway.StartWitness(ctx, cfg)
 	if err != nil {

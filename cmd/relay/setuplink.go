@@ -19,7 +19,6 @@ type setupLinkCmd struct {
 	NoQR    bool   `help:"Print no QR code." name:"no-qr"`
 }
 
-// Run prints a link, and, on a terminal, its QR code.
 func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
 	relay, err := c.running()
 	if err != nil {

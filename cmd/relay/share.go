@@ -106,7 +106,7 @@ func (r *runningRelay) checkSession(ctx context.Context, tenant, host, session s
 	return nil
 }
 
-// client returns the link's authority.
+// client checks the flags, and returns the link's authority.
 func (c *shareCmd) client() (who auth.Client, err error) {
 	switch {
 	case c.TTL <= 0:

@@ -25,7 +25,6 @@ type clientTokenCmd struct {
 	MaxConnections int      `help:"Concurrent connections allowed for the token; 0: the relay's limit." placeholder:"N"`
 }
 
-// Run prints a client token.
 func (c *clientTokenCmd) Run(s *streams) error {
 	if c.TTL <= 0 {
 		return fmt.Errorf("--ttl is %v; want more than 0, such as 720h", c.TTL)
@@ -64,7 +63,6 @@ type hostTokenCmd struct {
 	Tenant string        `help:"The host's tenant." default:"default"`
 }
 
-// Run prints a host enrolment token.
 func (c *hostTokenCmd) Run(s *streams) error {
 	if err := ahp.CheckName("--host", c.Host); err != nil {
 		return err

@@ -16,10 +16,10 @@ import (
 // several steps, from the request for a challenge to the login at the NATS server. If the
 // relay admitted each step separately, the first steps of new arrivals would delay the last
 // steps of others. So a host-agent gets a place before its first step, and keeps it until
-// its login is complete. There are few places, and some host-agents wait for one. The relay
-// refuses the other host-agents, and gives each a time at which to return (a booking). The
-// time depends on the rate of completed arrivals. Host-agents that return on time go before
-// those that come for the first time. Tenants take turns.
+// its login is complete. Some host-agents wait for a place. The relay refuses the others,
+// and gives each a time at which to return (a booking), which depends on the rate of
+// completed arrivals. Host-agents that return on time go before those that come for the
+// first time. Tenants take turns.
 
 const (
 	// arrivalsEach is the number of places for each processor.
@@ -69,7 +69,7 @@ type Arrivals struct {
 
 	mu      sync.Mutex // guards the fields below
 	places  map[arriving]*place
-	waiting map[string]int         // by tenant
+	waiting map[string]int         // number of host-agents that wait for a place, by tenant
 	booked  map[arriving]time.Time // when refused host-agents are to return
 	last    map[string]time.Time   // the next time to book, by tenant; without an entry, now
 	tidied  time.Time              // when missed bookings were last forgotten

@@ -4,10 +4,10 @@
 //
 // A connection that exceeds a limit is refused before the handshake: HTTP 429 with Retry-After.
 // Messages that exceed a rate are read later, which slows the client down through TCP. If the delay
-// would exceed maxDelay, the request gets error 4290 with data {limit, retryAfterMs}, and the
-// connection is closed with 1013.
+// would exceed 10 s, a request gets error 4290 with data {limit, retryAfterMs}, and the connection
+// is closed with 1013.
 //
-// The machine's own addresses have no limits: behind a proxy that is not in
+// Loopback addresses have no limits: behind a proxy on this machine that is not in
 // gateway.Config.TrustProxy, all clients have such an address. IPv6 addresses count by /64, the
 // usual allocation to a customer.
 //
@@ -23,7 +23,7 @@
 // # State
 //
 // The current use and the rates of each scope. Scopes without connections are remembered, so that a
-// client cannot renew its allowance by reconnecting. Above maxIdle, the scopes that were idle for
+// client cannot renew its allowance by reconnecting. Above 16,384, the scopes that were idle for
 // longest are forgotten.
 //
 // # Concurrency

@@ -119,7 +119,7 @@ type limitScope struct {
 	frames, bytes *rate.Limiter // nil: no limit
 	opens         *rate.Limiter
 
-	// Guarded by the mutex of Limiter.
+	// Guarded by Limiter.mu.
 	connections, pending int
 	idle                 bool // the scope's key is in Limiter.idle
 }
@@ -131,7 +131,7 @@ type Limiter struct {
 
 	failures, trades *fair.Buckets
 
-	mu     sync.Mutex // guards the fields below, and the marked fields of scopes
+	mu     sync.Mutex // guards the fields below, and connections, pending and idle of each scope
 	scopes map[scopeKey]*limitScope
 	idle   []scopeKey // scopes without connections, idle for longest first
 }
@@ -161,7 +161,7 @@ func (l *Limiter) Connect(who auth.Client, host, address string) (*Admission, *O
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ofToken := l.ofToken(who)
-	most := ofToken.Connections // that the token may have had before an outage
+	most := ofToken.Connections // so many may return after an outage
 	if most <= 0 {
 		most = l.limits.Subject.Connections
 	}

@@ -27,7 +27,6 @@ type Line struct {
 	Count          int
 }
 
-// message is the message of all lines.
 const message = "audit"
 
 func (a Line) attrs() []slog.Attr {

@@ -20,14 +20,18 @@
 //	disconnect    a client's connection ended
 //	refuse        a request, a client or a host-agent was refused
 //	host-connect, host-disconnect   a host-agent's connection over /nats began or ended
-//	enrol         a host-agent got credentials for NATS
-//	share         relay share made a link
-//	revoke        relay revoke, or a person, revoked access
-//	setup         a link admitted a person with a new device
-//	device        a device was approved
-//	deny          a request for access was denied
-//	token         a device made a token for another client
+//	enrol         a host-agent got a credential, or credentials for NATS
+//	share         a link or an invitation was made
+//	revoke        a token, device, subject, host, link or invitation was revoked
+//	setup         an invitation, or a sign-in at an identity provider, added a device
+//	device        a device or host was approved
+//	deny          a request for access was denied, or a code for it was wrong
+//	token         a person made a token for another client
 //	expire        a link, or an unused invitation, expired
+//	canvas        a browser opened a canvas by URL
+//	waiting       a person left an item for an offline host
+//	wake          a person asked for a host to be woken
+//	forget        relay forget made the relays forget a host
 //
 // Lines are written to the log and, if configured, as JSON to a file. The file is a hash
 // chain: each line contains the hash of the previous line ([File], [Read]).

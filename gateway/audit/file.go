@@ -74,7 +74,6 @@ func (a *File) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Close closes the file.
 func (a *File) Close() error { return a.file.Close() }
 
 // An Entry is a line of an audit file.

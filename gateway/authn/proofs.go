@@ -231,8 +231,8 @@ func claimedProof(r *http.Request) (*auth.ClaimedProof, error) {
 	return auth.ReadProof(text)
 }
 
-// WantsProof adds a nonce to the response if the error means a missing or outdated proof
-// (RFC 9449, sections 7.1 and 8).
+// WantsProof reports whether the error means a missing or outdated proof, and then adds a
+// nonce to the response (RFC 9449, sections 7.1 and 8).
 func (c *Checker) WantsProof(w http.ResponseWriter, err error) bool {
 	if !errors.Is(err, auth.ErrProofStale) && !errors.Is(err, ErrNoProof) {
 		return false

@@ -204,7 +204,6 @@ func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket st
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// errTicketUsed reports that a ticket was used before.
 var errTicketUsed = errors.New("ticket already used")
 
 // spend marks a ticket as used at all relays.

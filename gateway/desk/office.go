@@ -121,7 +121,6 @@ func (o *Office) SweepNow(ctx context.Context) {
 	})
 }
 
-// errForeignAgent reports that the requesting host-agent does not serve the host.
 var errForeignAgent = errors.New("this host-agent does not serve the host")
 
 // answer handles a host's request, and returns the reply.

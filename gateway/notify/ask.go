@@ -24,7 +24,7 @@ const (
 var ErrNoOutcome = errors.New("the host has not confirmed the answer")
 
 // Answer sends a person's answer to the host-agent, and returns the outcome. The caller
-// sets the person and the event in a; Answer adds the sender.
+// sets the person and the event in a; Answer adds host-agent, relay and nonce.
 func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
 	host, ok := r.cfg.Registry.Lookup(a.Tenant, a.Host)
 	if release, err := r.cfg.Tenants.Use(a.Tenant); err == nil {
@@ -73,7 +73,7 @@ func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome,
 	}
 }
 
-// handleOutcome handles a host-agent's message with the outcome of an answer.
+// handleOutcome passes the outcome in a host-agent's message to the waiting Answer.
 func (r *Receiver) handleOutcome(msg *nats.Msg) {
 	var out notice.Outcome
 	if len(msg.Data) > maxOutcome || json.Unmarshal(msg.Data, &out) != nil {
@@ -91,7 +91,7 @@ func (r *Receiver) handleOutcome(msg *nats.Msg) {
 	}
 }
 
-// maxOutcome is the longest such message in bytes.
+// maxOutcome is the longest message with an outcome, in bytes.
 const maxOutcome = 4 << 10
 
 func (r *Receiver) join(tenant string, conn *broker.Conn) (leave func()) {

@@ -41,7 +41,7 @@ type Item struct {
 
 // A Board holds the events that a relay knows. It is safe for concurrent use.
 type Board struct {
-	mu        sync.Mutex // guards the fields below; not held while followers are called
+	mu        sync.Mutex // guards the fields below; held while followers are called
 	seq       uint64
 	hosts     map[hostKey]*hostEvents
 	tenants   map[string]*tenantItems
@@ -57,7 +57,7 @@ type hostEvents struct {
 	open     map[string]notice.Event // open events from the host-agent, by ID
 	merged   mergedEvents
 	own      map[string]notice.Event // events that the relay itself has detected, by ID
-	over     []string                // IDs of ended events, oldest first
+	over     []string                // IDs of events that need no action, oldest first
 }
 
 // mergedEvents are the events that this relay knows only through other relays. Those
@@ -71,7 +71,7 @@ type mergedEvents struct {
 // reported returns the number of the latest report that h includes.
 func (h *hostEvents) reported() uint64 { return max(h.seq, h.merged.seq) }
 
-// begin prepares for reports from a host-agent instance.
+// begin resets the numbers of reports if the host-agent instance is new.
 func (h *hostEvents) begin(instance string) {
 	if h.instance != instance {
 		h.instance, h.seq, h.merged.seq = instance, 0, 0
@@ -316,7 +316,7 @@ func (b *Board) After(tenant string, seq uint64) (items []Item, next uint64, mor
 	return slices.Clone(t.items[i:]), b.seq, t.more, false
 }
 
-// Open returns an open event.
+// Open returns the open event with an ID.
 func (b *Board) Open(tenant, host, id string) (notice.Event, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -352,7 +352,7 @@ func (b *Board) openLocked(tenant string) (items []Item) {
 	return items
 }
 
-// MayHear reports whether a client may see an event.
+// MayHear reports whether a client may see an event: see the package documentation.
 func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
 	switch {
 	case !who.MayReach(tenant, host):

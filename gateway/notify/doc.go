@@ -15,7 +15,8 @@
 // cluster (package store):
 //
 //	notify.<tenant>.<SHA-256 of subject>   Person
-//	push.keys                              the PushKeys; browsers subscribe to the first
+//	push.keys                              a list of PushKey; browsers subscribe with the first
+//	public.url                             the learned public URL, see publicurl.go
 //	job.<event>.<target>[.w]               a job, see queue.go; .w reports the end of the event
 //	job.test.<random>                      the outcome of a test
 //

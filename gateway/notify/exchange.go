@@ -48,7 +48,7 @@ type Exchange struct {
 	running sync.WaitGroup
 
 	mu    sync.Mutex               // guards the fields below
-	asked map[string]chan struct{} // tenants with an open account; closed after the other relays' replies
+	asked map[string]chan struct{} // by tenant with an open account; a channel is closed after the other relays' replies
 }
 
 // An openQuestion is a relay's request to all others.

@@ -242,8 +242,9 @@ func (n *Notifier) absorb() bool {
 // afterwards is the ID suffix of a job that follows another job.
 const afterwards = ".w"
 
-// planEndLocked handles a withdrawn item. It drops a job whose notification has not been
-// sent. If the target shows the notification, it creates a job that reports the end.
+// planEndLocked handles a withdrawn item. It drops a job that no relay has begun. If the
+// notification was or may be sent, and the target's service reports ends, it creates a job
+// that does so.
 func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now time.Time) {
 	if n.queue.state(id) == waiting && !n.busy[id] {
 		n.queue.done(id, nil)
@@ -419,7 +420,9 @@ func (n *Notifier) targetLocked(job *Job) *Target {
 	return nil
 }
 
-// do runs a claimed job, or schedules it again.
+// do sends a claimed job's notification. It drops the job if the person may no longer see
+// the event, or if the event has ended. For reportsGrace after the start, it postpones an
+// event of which no relay knows.
 func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	now := time.Now()
 	who, good := n.standing(t)
@@ -460,7 +463,8 @@ func (n *Notifier) send(ctx context.Context, job *Job, t *Target, who auth.Clien
 	return s.send(ctx, job, t, &m)
 }
 
-// isOpen reports whether a job's event is open, and whether any relay knows that.
+// isOpen reports whether a job's event is open. known means that the host-agent's open
+// events are known. The caller must call release.
 func (n *Notifier) isOpen(ctx context.Context, job *Job) (open, known bool, release func()) {
 	release = func() {}
 	if job.Event.Kind.Needs() && !job.Withdrawn && n.cfg.Follow != nil {

@@ -34,8 +34,8 @@ func (p *publicURL) get() string {
 	return p.learned
 }
 
-// learn records the address at which an owner's device has reached the relay, unless an
-// address is known.
+// learn records the address at which an owner's device has reached the relay, if no address
+// is known and other devices can use this one.
 func (p *publicURL) learn(address string) {
 	if p.get() != "" || !isPublicURL(address) {
 		return

@@ -213,8 +213,8 @@ func (q *queue) deliveries(tenant, subject string) []Delivery {
 	return slices.Clone(q.last[[2]string{tenant, subject}])
 }
 
-// put adds a job, unless a job with the same ID was added in the last 24 hours. If the
-// job is due, the same write also claims it.
+// put adds a job, unless one with the same ID is known or there are too many jobs. Finished
+// jobs are known for keepTold. If the job is due, the same write also claims it.
 func (q *queue) put(job Job, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -437,7 +437,6 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// isAway reports whether the last write failed.
 func (q *queue) isAway() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

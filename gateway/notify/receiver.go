@@ -97,7 +97,8 @@ func (h *away) wait(after time.Duration, f func(*time.Timer)) {
 	}
 }
 
-// hostChanged is called when a host changes in the registry.
+// hostChanged starts the timer of a host that has gone offline. When the host is online
+// again, it withdraws the event.
 func (r *Receiver) hostChanged(host registry.Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

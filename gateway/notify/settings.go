@@ -31,7 +31,8 @@ type Mute struct {
 	Until   time.Time `json:"until,omitzero"` // zero: forever
 }
 
-// Quiet are a person's quiet hours. When they end, events that are still open are sent.
+// Quiet are a person's quiet hours, which delay notifications to their end. An event that
+// needs a person is then sent only if it is still open.
 type Quiet struct {
 	From string `json:"from"` // 22:00
 	To   string `json:"to"`   // 07:00
@@ -100,7 +101,7 @@ func (n *Notifier) Person(tenant, subject string) Person {
 }
 
 // SetTarget adds a target, or changes the target with the same ID. Omitted secrets keep
-// their values.
+// their values; a token does so only for the same server.
 func (n *Notifier) SetTarget(ctx context.Context, who auth.Client, t Target) (Target, error) {
 	if t.ID != "" {
 		for _, old := range n.Person(who.Tenant, who.Subject).Targets {

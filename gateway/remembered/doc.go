@@ -13,6 +13,7 @@
 // If a host's records exceed the host's quota or [remember.MaxRecords], its oldest records are
 // removed, except the list of sessions. If they exceed the tenant's quota, the same host's
 // oldest records are removed too. A record that still does not fit is refused, so a host cannot
-// displace another host's records. Records of hosts that the registry has forgotten are removed
-// within a minute.
+// displace another host's records. Only if all tenants together exceed [MaxBytes], the oldest
+// records of all are removed. Records of hosts that the registry has forgotten are removed within a
+// minute.
 package remembered

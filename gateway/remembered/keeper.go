@@ -192,7 +192,6 @@ func (k *Keeper) Forget(ctx context.Context, tenant, host string) error {
 	return failed
 }
 
-// drop removes a record.
 func (k *Keeper) drop(ctx context.Context, of hostKey, id string) error {
 	key := keyOf(of, id)
 	r := k.cfg.Store.Get(key)
@@ -202,7 +201,6 @@ func (k *Keeper) drop(ctx context.Context, of hostKey, id string) error {
 	return k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: r.Rev})[0].Err
 }
 
-// errQuota reports that a record does not fit into the quotas.
 var errQuota = errors.New("the quota for remembered sessions is used up")
 
 func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) error {
@@ -315,7 +313,8 @@ func (k *Keeper) do(ctx context.Context, tenant, host string, data []byte, serve
 	return answer, err
 }
 
-// removed returns the indices of the holders whose token or device is revoked.
+// removed returns the indices of the holders whose token, device, subject or origin is
+// revoked.
 func (k *Keeper) removed(tenant string, holders []auth.Holder) []int {
 	var list []int
 	for i, h := range holders {

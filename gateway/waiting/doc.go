@@ -10,9 +10,10 @@
 //
 // # Bounds
 //
-// An item that exceeds a limit is refused. Only finished items of the same person are removed to
-// make room. An expired item is kept for keepFor, so that every device learns the result. Items for
-// hosts that the registry has forgotten are removed within a minute.
+// An item that exceeds a limit is refused. Only the same person's finished or expired items for the
+// same host are removed to make room. An item is kept for 7 days after its expiry, so that every
+// device learns the result. Items for hosts that the registry has forgotten are removed within a
+// minute.
 //
 // # Authority
 //

@@ -30,7 +30,7 @@ type Compression string
 
 // Values of Compression.
 const (
-	CompressFar Compression = "far" // clients outside the local network; the default
+	CompressFar Compression = "far" // clients at least farAway, or at an unknown distance; the default
 	CompressAll Compression = "all"
 	CompressOff Compression = "off"
 )
@@ -68,8 +68,8 @@ const (
 	RSV1Bit = 0x40 // set in the first frame of a compressed message (RFC 7692, section 7.2.3.1)
 )
 
-// Pays reports whether messages to a client should be compressed. Behind a proxy the
-// distance is unknown, so it returns true.
+// Pays reports whether messages to a client should be compressed. With CompressFar, a
+// client whose distance is unknown, for instance behind a proxy, counts as far away.
 func (c Compression) Pays(conn net.Conn, remote string) bool {
 	if c != CompressFar {
 		return c == CompressAll

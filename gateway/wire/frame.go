@@ -47,8 +47,8 @@ func wholeOpcode(binary bool) byte {
 	return FinBit | OpText
 }
 
-// EncodeIn encodes the whole message in buffer[at:] as a frame, and writes the frame head
-// directly before the message.
+// EncodeIn encodes the whole message in buffer[at:] as a frame. It writes the frame head
+// directly before the message, or copies the message if there is no room.
 func EncodeIn(buffer []byte, at int, binary bool) []byte {
 	message := buffer[at:]
 	var head [10]byte

@@ -66,7 +66,6 @@ func (r *tlsRecords) join(record []byte) (whole []byte, wait bool) {
 	return *r.joined, r.left.Add(-1) > 0
 }
 
-// drop returns the buffer to its pool.
 func (r *tlsRecords) drop() {
 	if r.joined != nil {
 		*r.joined = (*r.joined)[:0]
@@ -106,7 +105,7 @@ func paced(conn net.Conn, stall time.Duration) (net.Conn, *pace) {
 	return conn, &p.pace
 }
 
-// KernelConn returns the connection below TLS.
+// KernelConn returns the connection below TLS, or conn without TLS.
 func KernelConn(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()
@@ -183,7 +182,8 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 	return n + m, err
 }
 
-// writeOn writes the remaining bytes, which the kernel has not accepted at once.
+// writeOn writes the remaining bytes, which the kernel has not accepted at once. It fails
+// after the time stall without progress.
 func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // fails if the connection is closed
 	start := time.Now()

@@ -10,9 +10,9 @@ import (
 )
 
 // An idle TLS connection waits inside crypto/tls, with a stack twice as deep as without
-// TLS, and stacks do not shrink soon. So the wait happens outside: whenever it has no
-// bytes, the connection below TLS returns a temporary error, which ends TLS's read. Then
-// quiet waits with a small stack, stores the received bytes, and lets TLS read again.
+// TLS, and stacks do not shrink soon. So the wait happens outside. If the connection below
+// TLS has no bytes, it returns a temporary error, which ends TLS's read. Then quiet waits
+// with a small stack, stores the received bytes, and lets TLS read again.
 
 // A quiet is the connection below a client's TLS. Only one goroutine at a time may use
 // it.

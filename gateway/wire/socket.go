@@ -225,7 +225,8 @@ func (s *Socket) Stream() net.Conn {
 	return websocket.NetConn(context.Background(), s.ws, websocket.MessageBinary)
 }
 
-// CloseStatus returns the code and reason with which a client closed the connection.
+// CloseStatus returns the code and reason with which a client closed the connection, or
+// CloseLost if there was no close frame.
 func CloseStatus(err error) (ahp.CloseCode, string) {
 	var closed websocket.CloseError
 	if errors.As(err, &closed) {

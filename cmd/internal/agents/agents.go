@@ -58,7 +58,7 @@ func (f *Flags) Check(command []string) error {
 	return err
 }
 
-// Pinned returns the settings with absolute paths, for a service.
+// Pinned returns the values of --agent with absolute paths, for a service.
 func (f *Flags) Pinned() (list []string, err error) {
 	for _, setting := range f.Agent {
 		program, err := acp.Parse(setting, nil)
@@ -93,7 +93,7 @@ type Host struct {
 	wg     sync.WaitGroup
 }
 
-// Start starts a host.
+// Start starts a host, and probes its agents in the background. The caller must Close it.
 func Start(cfg Config) (*Host, error) {
 	folders, err := folders(cfg.Folder)
 	if err != nil {

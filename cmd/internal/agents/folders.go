@@ -12,7 +12,7 @@ import (
 
 // Bounds of the search for repositories.
 const (
-	maxDepth    = 4 // folders between the home directory and a repository
+	maxDepth    = 4 // levels below the home directory
 	maxFolders  = 200
 	maxSearch   = 20_000 // directories
 	searchTime  = 3 * time.Second
@@ -20,8 +20,9 @@ const (
 	skippedDirs = "node_modules vendor target build dist Library AppData snap go"
 )
 
-// Repositories returns the git repositories below a directory, nearest first. It does
-// not follow symbolic links, and skips hidden directories.
+// Repositories returns the git repositories below a directory, nearest first. It does not
+// follow symbolic links, and skips hidden directories, skippedDirs, and the directories
+// inside a repository.
 func Repositories(home string) (list []string) {
 	deadline := time.Now().Add(searchTime)
 	level := []string{home}
@@ -49,10 +50,10 @@ func Repositories(home string) (list []string) {
 	return list
 }
 
-// errNoFolder reports that no folder for sessions is known.
 var errNoFolder = errors.New("no git repository found below your home directory: give the folder where sessions may run with --folder")
 
-// folders returns the folders in which sessions may run, with symbolic links resolved.
+// folders returns the given folders or, without any, the repositories below the home
+// directory, with symbolic links resolved.
 func folders(given []string) ([]string, error) {
 	if len(given) == 0 {
 		home, err := os.UserHomeDir()

@@ -1,5 +1,5 @@
-// Package cli holds the commands' common parts: flags with values from the environment
-// and a YAML file, logging, and the version.
+// Package cli holds the commands' common parts, such as flags with values from the
+// environment and a YAML file, logging, services and shell completion.
 package cli
 
 import (
@@ -164,7 +164,7 @@ func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Co
 	return parsed, nil
 }
 
-// loadYAML resolves flags from a YAML file.
+// loadYAML returns a resolver for the flags in a YAML file.
 func loadYAML(r io.Reader) (kong.Resolver, error) {
 	file := yamlFile{name: nameOf(r), values: map[string]any{}}
 	var node yaml.Node
@@ -188,7 +188,7 @@ func nameOf(r io.Reader) string {
 	return "the configuration"
 }
 
-// yamlFile is a [kong.Resolver].
+// yamlFile holds flags' values from a YAML file.
 type yamlFile struct {
 	name   string
 	values map[string]any

@@ -58,7 +58,8 @@ func enumOf(flag *kong.Flag) []string {
 	return slices.DeleteFunc(strings.Split(flag.Enum, ","), func(s string) bool { return s == "" })
 }
 
-// completion returns a shell's script. It completes all other words as file names.
+// completion returns a shell's script, which completes commands, flags and their listed
+// values. Bash and zsh complete all other words as file names, and fish only flags' values.
 func completion(app *kong.Application, shell string) string {
 	if shell == "fish" {
 		return fishCompletion(app)
@@ -104,7 +105,6 @@ func completion(app *kong.Application, shell string) string {
 	return b.String()
 }
 
-// fishQuote quotes a text for fish.
 func fishQuote(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", " ").Replace(text) + "'"
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Manual prints a program's manual page and shell completion for packages, from the
-// flags. Kong's libraries for this purpose have had no release since 2022.
+// Manual prints a program's manual page and shell completion, made from the flags.
 type Manual struct {
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
 	Completion completionCmd `cmd:"" help:"Print shell completion: source <(… completion bash)."`
@@ -30,13 +29,11 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Run prints completion.
 func (c completionCmd) Run(k *kong.Context) error {
 	_, err := io.WriteString(k.Stdout, completion(k.Model, c.Shell))
 	return err
 }
 
-// roff escapes text for a manual page.
 func roff(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -41,8 +41,8 @@ func UseMemory(log *slog.Logger) Memory {
 	return m
 }
 
-// readMemory prefers the cgroup's limit, and takes the machine's memory if there is
-// none.
+// readMemory returns the cgroup's limit if it is below the machine's memory, and otherwise
+// the machine's memory.
 func readMemory(cgroup, machine memlimit.Provider) (Memory, error) {
 	all, err := machine()
 	if err != nil {
@@ -60,8 +60,9 @@ func readMemory(cgroup, machine memlimit.Provider) (Memory, error) {
 // percent returns n per cent of the memory, in bytes.
 func (m Memory) percent(n int) int { return m.Bytes / 100 * n }
 
-// Queued returns the bytes that may be queued for clients: wanted, or a default if
-// wanted is 0. Outside of cgroups, the default is at most most.
+// Queued returns the bytes that may be queued for clients: wanted, or a default if wanted
+// is 0. Outside of cgroups, the default is at most most. More than half of the memory is
+// an error.
 func (m Memory) Queued(wanted, most int) (int, error) {
 	switch {
 	case m.Bytes == 0 && wanted == 0:

@@ -22,7 +22,6 @@ func (p Program) Model() (*kong.Application, error) {
 	return parser.Model, nil
 }
 
-// Reference returns the program's reference, as Markdown.
 func (p Program) Reference() ([]byte, error) {
 	model, err := p.Model()
 	if err != nil {
@@ -131,7 +130,6 @@ func defaultOf(f *kong.Flag) string {
 	return "`" + cell(f.Default) + "`"
 }
 
-// cell escapes text for a table cell.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(text)
 }

@@ -216,7 +216,7 @@ func (s *Service) Run(ctx context.Context, run func(context.Context) error) erro
 	return svc.Run()
 }
 
-// A serviceBody is a service's body.
+// A serviceBody is started and stopped by the system. Stop waits for the end of run.
 type serviceBody struct {
 	run    func() error
 	cancel context.CancelFunc

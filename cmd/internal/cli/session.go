@@ -16,7 +16,7 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// Bounds of the question whether a session exists.
+// Bounds of CheckSession.
 const (
 	sessionPatience = 5 * time.Second
 	maxSessionFrame = 128 << 20 // bytes of an answer
@@ -31,9 +31,9 @@ type errRefused struct {
 
 func (e *errRefused) Error() string { return e.Message }
 
-// CheckSession returns an error if an online host does not know a session. It connects
-// to the host through the relay at a base URL, with a client's token. Without an answer,
-// the session counts as known.
+// CheckSession returns an error if an online host does not know a session, or is sealed.
+// It connects to the host through the relay at a base URL, with a client's token. Without
+// an answer, the session counts as known.
 func CheckSession(ctx context.Context, client *http.Client, relay, token, host, session string) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
 	defer cancel()

@@ -13,9 +13,9 @@ import (
 // Hidden replaces a secret.
 const Hidden = "***"
 
-// Settings returns all flag values of the called command without secrets. It hides
-// passwords and queries in addresses. For values other than texts, numbers and file
-// names it only reports that they are set.
+// Settings returns all flag values of the called command without secrets (see [Mask]).
+// For values other than texts, lists of texts, numbers and switches, it only reports that
+// they are set.
 func Settings(parsed *kong.Context) map[string]string {
 	values := map[string]string{}
 	for at := parsed.Selected(); at != nil; at = at.Parent {

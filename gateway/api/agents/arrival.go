@@ -33,9 +33,8 @@ func (a *API) busy(w http.ResponseWriter, after time.Duration) {
 }
 
 // full returns the time after which a host-agent may return if too many host-agents of its
-// tenant request credentials, and otherwise 0. It does not verify the token. When four
-// times as many host-agents arrive as the relay can admit, verification would take most of
-// the relay's time, although most of them must return anyway.
+// tenant request credentials, and otherwise 0. It does not verify the token: in a crowd,
+// verification would take most of the relay's time, although most host-agents must return.
 func (a *API) full(r *http.Request) (after time.Duration) {
 	if !a.arrivals.Crowded() {
 		return 0

@@ -9,7 +9,8 @@
 //	GET  /nats               a WebSocket: its binary messages carry a connection to the NATS server
 //
 // Any message at /nats, including a ping, renews the lease of the host-agent instance that the
-// handshake names ([broker.InstanceHeader]). The relay closes a WebSocket that is silent for 10 s.
+// handshake names ([broker.InstanceHeader]). The relay closes a WebSocket that is silent for 10 s;
+// an unused one ([broker.StandbyHeader]) may be silent for longer.
 //
 // A renewed credential ends the previous one only when the new one is first used, because the
 // response with it may have been lost. If a credential was renewed twice, the successor that is

@@ -88,7 +88,8 @@ func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// keyProof reads a request's proof. If ok is false, it has responded with an error.
+// keyProof authenticates a request, counts it ([admission.Limiter.Traded]), and reads its
+// proof. If ok is false, it has responded with an error.
 func (a *API) keyProof(w http.ResponseWriter, r *http.Request) (host auth.Enrolment, proof KeyProof, ok bool) {
 	if host, ok = a.Caller.Host(w, r); !ok {
 		return host, proof, false
@@ -152,7 +153,8 @@ func (a *API) MayTakeOver(host auth.Enrolment) error {
 	return errElsewhere
 }
 
-// takeOver records the first use of a renewed credential, and ends the previous one.
+// takeOver records the first use of a renewed credential, and ends the previous one. It may
+// return errElsewhere or errNotWritten.
 func (a *API) takeOver(host auth.Enrolment) error {
 	if host.Replaces == nil {
 		return nil

@@ -113,8 +113,6 @@ func (a *tunnels) leave(sock *tunnel) {
 	delete(a.open, sock)
 }
 
-// dismiss closes all WebSockets with the advice to reconnect at once, and refuses new
-// ones. It returns when all are closed or ctx ends.
 func (a *tunnels) dismiss(ctx context.Context) {
 	a.mu.Lock()
 	a.dismissed = true

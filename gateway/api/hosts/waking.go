@@ -105,7 +105,7 @@ func runCommand(ctx context.Context, command, tenant, host string) error {
 	return nil
 }
 
-// run wakes a host, and waits until online returns true.
+// run wakes a host, and waits until online returns true, at most wakeTime.
 func (y *way) run(ctx context.Context, online func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, wakeTime)
 	defer cancel()
@@ -127,7 +127,6 @@ func (y *way) run(ctx context.Context, online func() bool) error {
 	}
 }
 
-// errWokenLately reports that the last attempt was too recent.
 var errWokenLately = errors.New("this host was just woken; wait half a minute")
 
 // next returns a timestamp for an order, later than the previous one.
@@ -138,8 +137,8 @@ func (w *waking) next() int64 {
 	return w.last
 }
 
-// run starts an attempt, or returns the one in progress. online reports whether the host
-// is back.
+// run starts an attempt, or returns the one in progress. Within wakeEvery of an ended
+// attempt's start, it returns errWokenLately. online reports whether the host is back.
 func (w *waking) run(tenant, host string, way *way, online func() bool) (*wakeRun, error) {
 	key := tenant + "/" + host
 	w.mu.Lock()
@@ -213,7 +212,6 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, Woken{By: run.by, After: run.took.Seconds()})
 }
 
-// errNoWay reports that nothing can wake the host now.
 var errNoWay = errors.New("nothing can wake that host now: the relay has no command for it, and no host that may wake it is online")
 
 // startWake starts an attempt to wake a host, or returns the one in progress.

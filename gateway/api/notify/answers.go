@@ -76,7 +76,6 @@ func mayAnswer(who auth.Client, tenant, host string, e *notice.Event) bool {
 		(len(who.Methods) == 0 || auth.MatchesAny(who.Methods, "dispatchAction"))
 }
 
-// errCapability reports an invalid or expired capability.
 var errCapability = errors.New("unknown or expired answer link")
 
 // readCapability verifies a capability, and returns its person's current authority.
@@ -102,7 +101,7 @@ func (a *API) readCapability(text string) (c capability, who auth.Client, err er
 	return c, who, errCapability
 }
 
-// An answerBody is a POST's body.
+// An answerBody is the body of POST /api/answers.
 type answerBody struct {
 	Host   string `json:"host"`
 	Option string `json:"option"`

@@ -6,6 +6,7 @@
 //	     /api/notify/…        the notification settings (notify.Notifier)
 //	POST /api/answers/{id}    an answer to an event, by a token or by a capability
 //	                            → answer → notify.Receiver → the host-agent, which applies it once
+//	POST /api/letters/{way}   a device's encrypted answer to a sealed host
 //
 // A capability is part of a notification, and is signed with the relay's keys. [API.Capability]
 // makes it, and readCapability returns its person's current authority.

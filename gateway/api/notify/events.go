@@ -25,8 +25,8 @@ const (
 	streamPiece      = 64 << 10         // bytes in a write; the last event may exceed it
 )
 
-// joinedEvery is the shortest interval between events that report the same subject
-// joining a session.
+// joinedEvery divides time into periods. In each, one event at most reports that a subject
+// has joined a session.
 const joinedEvery = 10 * time.Minute
 
 // Joined adds an event when a client connects with a link to a single session.

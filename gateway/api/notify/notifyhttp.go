@@ -37,7 +37,6 @@ type Notifying struct {
 	Deliveries []notify.Delivery `json:"deliveries"`        // the last ten, the latest first
 }
 
-// Routes adds the handlers.
 func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/events", a.serveEvents)
 	mux.HandleFunc("POST /api/answers/{id}", a.serveAnswer)

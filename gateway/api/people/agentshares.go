@@ -24,7 +24,7 @@ type AgentShares struct {
 	Ask          string `json:"ask"`          // AgentShareAsk, as JSON
 }
 
-// AgentShareAsk is a host-agent's request.
+// AgentShareAsk is a host-agent's request to make, list or end links.
 type AgentShareAsk struct {
 	Do      string      `json:"do"` // make, list, end
 	ID      string      `json:"id,omitempty"`

@@ -15,7 +15,7 @@
 // The following requests need a device's token, or a token that owns the whole tenant. Errors are
 // {"error"}.
 //
-//	GET    /api/me                the caller's name and authority, and its hosts' names
+//	GET    /api/me                the caller's name, authority and hosts
 //	GET    /api/devices           [ShownDevice]: the caller's own; for a tenant owner, all
 //	DELETE /api/devices/{id}      removes a device and everything derived from it; ?derived=keep: only its tokens and links
 //	GET    /api/requests/{which}  Waiting; by ID, or by whole code
@@ -24,7 +24,7 @@
 //	GET    /api/invites           open invitations, see invites.go
 //	DELETE /api/invites/{id}      withdraws an invitation
 //	POST   /api/tokens            {"level", "hosts", "channels", "seconds", "program"} → {"token", "id", "expires"}: for a stock client
-//	POST   /operator/invites      {"tenant", "subject"} → {"link", "expires"}: relay setup-link
+//	POST   /operator/invites      {"tenant", "subject"} → {"link", "qr", "expires"}: relay setup-link, with an operator's token only
 //
 // For links to sessions see shares.go and agentshares.go, for sign-in at an identity provider
 // signin.go, for the management of a tenant team.go, and for the pages pages/.

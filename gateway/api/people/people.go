@@ -187,10 +187,8 @@ func (a *access) useUp(proof auth.Proof, device people.Device) {
 	_ = a.Caller.Proofs.Use(authn.UsedProof{Proof: proof, Person: authn.PersonOf(device.Tenant, device.Subject)}, time.Now())
 }
 
-// errRemoved reports that the device was removed.
 var errRemoved = errors.New("this device was removed; sign in again")
 
-// errTokenNotMade reports that the relay could not make a token.
 var errTokenNotMade = errors.New("the relay cannot make a token; see its log")
 
 // giveAccess responds with a token for a device that has proved its key.

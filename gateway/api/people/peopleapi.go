@@ -123,7 +123,6 @@ func (a *base) keepsDerived(w http.ResponseWriter, r *http.Request, who people.P
 	return false, true
 }
 
-// errEndsCaller reports that the removal would end the caller's own access.
 var errEndsCaller = errors.New("this would sign you out too, because your access is derived from it: keep derived access (?derived=keep), or ask the operator (relay revoke)")
 
 // endToken revokes a token that expires at until, and everything derived from it, at all
@@ -190,8 +189,8 @@ func (a *requests) serveWaiting(w http.ResponseWriter, r *http.Request, who peop
 	}
 }
 
-// levelFor returns the level for an approved device. It is the chosen level, which must
-// not exceed the approving person's, or by default the approving device's own.
+// levelFor returns the maximum level for an approved device: the chosen level, which must
+// not exceed the approving person's, or without a choice the approving device's maximum.
 func (a *requests) levelFor(who people.Person, device string, chosen auth.Access) (auth.Access, error) {
 	if chosen == "" {
 		return a.mostOf(device), nil
@@ -270,7 +269,6 @@ func (a *requests) undecided(w http.ResponseWriter, r *http.Request, who people.
 	}
 }
 
-// errHostThere reports that a host's name is taken.
 var errHostThere = errors.New("a host with that name exists: choose a different name, or replace it")
 
 // mayEnrol returns an error if a person may not approve a host with this name.
@@ -345,8 +343,8 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"token": token, "id": id, "expires": client.Expires.UTC().Truncate(time.Second)})
 }
 
-// narrowed returns the part of a person's authority that a new token gets. By default
-// that is the level operate, all hosts, and all the person's channels.
+// narrowed returns the part of a person's authority that a new token gets. By default that
+// is at most the level operate, and all the person's hosts and channels.
 func narrowed(who people.Person, level auth.Access, hosts, channels []string) (auth.Client, error) {
 	client := who.Client()
 	if level == "" {

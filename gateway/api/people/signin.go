@@ -64,10 +64,11 @@ func (a *base) provider(issuer string) (*oidc.SignIn, error) {
 // signInAddress returns the URL to which the identity provider sends browsers back.
 func (a *signIns) signInAddress(r *http.Request) string { return a.Caller.URL(r) + "/signin" }
 
-// signInAsk is the body of both requests. Iss is the issuer in the provider's response.
+// signInAsk is the body of POST /auth/signin and /auth/code. Iss is the issuer in the
+// provider's response.
 type signInAsk struct{ Issuer, State, Code, Iss, Name string }
 
-// readSignIn reads and checks either request. If ok is false, it has responded with an
+// readSignIn reads and checks such a request. If ok is false, it has responded with an
 // error.
 func (a *signIns) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk, provider *oidc.SignIn, proof auth.Proof, ok bool) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&ask)
@@ -102,7 +103,7 @@ func (a *signIns) serveSignIn(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]string{"url": url})
 }
 
-// serveCode adds a device after its user has signed in.
+// serveCode adds a device after its user has signed in, and responds with its token.
 func (a *signIns) serveCode(w http.ResponseWriter, r *http.Request) {
 	ask, provider, proof, ok := a.readSignIn(w, r)
 	if !ok {

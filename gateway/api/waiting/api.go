@@ -148,7 +148,6 @@ func (a *API) serveDelete(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{})
 }
 
-// statuses maps errors to HTTP statuses.
 var statuses = []struct {
 	err    error
 	status int
