@@ -141,7 +141,7 @@ func (a *Agent) process() *view.Host {
 // on two connections then means two different channels.
 func (a *Agent) ownProcess() bool { return len(a.cfg.Upstream.Command) > 0 }
 
-// processLeft records the end of a connection to a host process.
+// processLeft forgets the canvases of a host process that served only the connection that has ended.
 func (a *Agent) processLeft(known *view.Host) {
 	if known != a.known {
 		a.canvases.Ended(known)
@@ -201,7 +201,8 @@ func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
 	}
 }
 
-// leave ends the connection to the host after the client's last messages are written.
+// leave ends the connection to the host after the client's last messages are written, or after
+// leaveTime.
 func (c *hostConn) leave(code ahp.CloseCode, reason string) {
 	c.writer.leave(code, reason)
 	time.AfterFunc(leaveTime, c.cancel)

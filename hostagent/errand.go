@@ -278,7 +278,7 @@ func (e *errand) gone() (waiting.Result, error) {
 	return late("the question no longer exists"), nil
 }
 
-// approve answers a tool call if it is still the one that the person saw. It may send an answer
+// approve answers a tool call if it is still the one that the person saw. approve may send an answer
 // twice, because the host accepts only the first.
 func (e *errand) approve() (r waiting.Result, err error) {
 	c := e.content
@@ -341,7 +341,7 @@ func digestOfCall(call []byte) (digest string, ok bool) {
 	return waiting.DigestOf(ahp.TextOf(call, "toolCallId"), ahp.TextOf(call, "toolName"), input, plainOf(m[2].Raw)), true
 }
 
-// plainOf returns a plain or Markdown text.
+// plainOf returns the text of a JSON string, or of an object with the member markdown.
 func plainOf(raw []byte) string {
 	if text, ok := ahp.Text(raw); ok {
 		return text
