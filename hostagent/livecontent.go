@@ -70,7 +70,7 @@ func (c *canvasContent) contentType() string {
 	return c.mimeType
 }
 
-// readContent decodes the host's response.
+// readContent decodes the host's response. If that fails, it returns the HTTP status and an error.
 func readContent(response []byte) (canvasContent, int, error) {
 	var answer struct {
 		Result struct {

@@ -16,8 +16,8 @@ import (
 
 // A runFile records the instance of a host-agent for the next host-agent of the same
 // host. The running host-agent holds the file's lock. A host-agent that gets the lock
-// knows that the previous one has ended, even if it was killed. It then releases the
-// host for it, in case no sentinel has done so.
+// knows that the previous one has ended, even if it was killed. The new host-agent then
+// releases the host for the previous one, in case no sentinel has done so.
 //
 // The lock proves only that the process which had this file open, under this kernel
 // since its boot, has ended. So the note contains the file's inode and the kernel's

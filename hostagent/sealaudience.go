@@ -61,8 +61,8 @@ func decodePieces(encoded []byte, each func(payload, whole []byte, first, last, 
 	}
 }
 
-// sharesHost reports whether a client shares its connection to the host with others: it came by a
-// link, and has level look. A host process of the client's own (a command) is not shared.
+// sharesHost reports whether a client shares its connection to the host with others: the client came
+// by a link, and has level look. A host process of the client's own (a command) is not shared.
 func (c *hostConn) sharesHost() bool {
 	seal := c.conn.seal
 	return seal != nil && seal.guest && !c.agent.ownProcess() && !c.policy.Access.Includes(auth.AccessTalk)
@@ -281,7 +281,7 @@ func (u *crowdLine) carry() error {
 	}
 }
 
-// room adds n bytes to ahead. It first waits while they would exceed audienceAhead; a single
+// room adds n bytes to ahead. It first waits while ahead would exceed audienceAhead; a single
 // message may be larger.
 func (u *crowdLine) room(n int) error {
 	for {

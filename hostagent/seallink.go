@@ -35,8 +35,7 @@ type SealedLink struct {
 	Expires time.Time `json:"expires"`
 }
 
-// link returns the device for a new link. Each invalid field has its branch with its
-// error.
+// link returns the device for a new link, or an error for the first invalid field.
 func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
 	level, people := cmp.Or(o.Level, auth.AccessRead), cmp.Or(o.People, defaultLinkPeople)
 	life := cmp.Or(time.Duration(o.Seconds)*time.Second, defaultLinkLife)
@@ -55,7 +54,7 @@ func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
 }
 
 // newLinkDevice returns a device for a link. Its fingerprint, which is the link's ID, does not begin
-// with a hyphen: host-agent unshare would take that for flags.
+// with a hyphen: host-agent unshare would read such an ID as flags.
 func newLinkDevice() (d *sealed.Device, err error) {
 	for d, err = sealed.NewDevice(); err == nil && strings.HasPrefix(d.Identity().Fingerprint().String(), "-"); {
 		d, err = sealed.NewDevice()
@@ -63,7 +62,7 @@ func newLinkDevice() (d *sealed.Device, err error) {
 	return d, err
 }
 
-// makeLink makes a link durably, if the host has the session.
+// makeLink makes a link durably, if the host shows the session.
 func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, error) {
 	now := time.Now()
 	made, err := order.link(now)

@@ -47,9 +47,9 @@ const (
 	askAgain = time.Second
 )
 
-// RunSentinel waits until the host-agent at the other end of the pipe has ended. If it
-// sent no farewell, RunSentinel releases the host for it, so relays close its
-// clients and the next host-agent can serve the host at once. It retries for
+// RunSentinel waits until the host-agent at the other end of the pipe has ended. If no
+// farewell arrived, RunSentinel releases the host for that host-agent, so relays close
+// its clients and the next host-agent can serve the host at once. It retries for
 // sentinelTime, and returns the last error.
 func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 	in, err := readSentinelInput(pipe)
@@ -68,7 +68,7 @@ func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 
 // readSentinelInput returns the last line once the pipe ends or a farewell arrives.
 func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
-	debug.FreeOSMemory() // the program's start needed memory that the sentinel does not
+	debug.FreeOSMemory() // the program's start needed more memory than the sentinel
 	memory.ReleaseCode()
 	lines := bufio.NewScanner(pipe)
 	lines.Buffer(make([]byte, 0, 4<<10), maxSentinelInput)

@@ -117,8 +117,8 @@ func (s *speaker) dispatch(channel []byte, seq int, action []byte) error {
 	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":%d,"action":%s}}`, channel, seq, action))
 }
 
-// next returns the host's next message. It answers the host's requests with an error. A
-// message above the limit has no content.
+// next returns the host's next message. It answers the host's requests with an error. Of a
+// message above the limit, it returns only the envelope.
 func (s *speaker) next() (ahp.Envelope, error) {
 	for {
 		message, _, err := s.sock.Read()

@@ -83,7 +83,7 @@ type HostFiles string
 
 // Values of HostFiles.
 const (
-	HostFilesAuto     HostFiles = "auto"     // shared if the upstream is a command, a Unix socket or a loopback address
+	HostFilesAuto     HostFiles = "auto"     // shared if the upstream is a command, a Unix socket, a lock file, a loopback address or in this process
 	HostFilesShared   HostFiles = "shared"   // shared
 	HostFilesSeparate HostFiles = "separate" // not shared
 )

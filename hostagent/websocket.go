@@ -36,7 +36,7 @@ type webSocket struct {
 	buf      *[]byte    // the read buffer; nil while idle
 	from, to int        // the unread part of buf
 	lent     bool       // buf holds the message returned by the last Read
-	begun    bool       // bytes were read; the handshake has left none
+	begun    bool       // bytes were read, so the handshake has left none
 	err      error      // of reading; final
 
 	writing   sync.Mutex // held while a frame is written; guards the field below
@@ -126,7 +126,7 @@ func (s *webSocket) readLocked() (message []byte, binary bool, err error) {
 }
 
 // dataHeader returns the header of a message's next frame. It answers the control frames
-// before that.
+// before that frame.
 func (s *webSocket) dataHeader(first bool) (h frameHeader, err error) {
 	for {
 		if h, err = s.header(); err != nil {

@@ -27,7 +27,7 @@ const (
 	maxName    = 100 // longest name of a device, in bytes
 
 	keepOver  = 24 * time.Hour     // how long a reported entry is kept after its item has expired
-	keepStuck = 8 * 24 * time.Hour // the same for an entry that is not reported; by then, relays have forgotten its item
+	keepStuck = 8 * 24 * time.Hour // the same for an unreported entry; by then, relays have forgotten the entry's item
 )
 
 // A Device is a device on which a person may leave items.
@@ -42,7 +42,7 @@ type Device struct {
 }
 
 // A Vouch has the keys and grants of a device that has given its keys to a sealed host inside
-// a sealed connection. The host-agent judges them at each delivery.
+// a sealed connection. The host-agent judges the grants at each delivery.
 type Vouch struct {
 	Identity []byte      `json:"identity"` // see sealed.ReadIdentity
 	Grants   []string    `json:"grants,omitempty"`

@@ -60,9 +60,9 @@ type Config struct {
 	Working func(sessions int)
 
 	// Summary receives a session's summary, or the members that have changed. If older
-	// is true, members that it received before are newer. Nil members mean that the
+	// is true, members that Summary received before are newer. Nil members mean that the
 	// session has ended. Listed is called when the summaries of all sessions have
-	// arrived. Both must not block, and may be nil.
+	// arrived. Neither may block; both may be nil.
 	Summary func(session string, members []byte, older bool)
 	Listed  func()
 
@@ -413,7 +413,7 @@ func (w *Watch) workingLocked() {
 	w.shown = now
 }
 
-// momentLocked reports that a session has finished or failed.
+// momentLocked reports a session that has just finished or failed, if Config.Moments is set.
 func (w *Watch) momentLocked(s *session, was int64) {
 	var kind notice.Kind
 	switch now := s.status; {
