@@ -112,7 +112,6 @@ func (a *Agent) takeAnswers(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// takeAnswer delivers one answer and reports its outcome to the relay.
 func (a *Agent) takeAnswer(ctx context.Context, conn *broker.Conn, data []byte) {
 	answer, err := a.readAnswer(data)
 	if err != nil {

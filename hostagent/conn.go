@@ -141,7 +141,7 @@ func (a *Agent) process() *view.Host {
 // on two connections then means two different channels.
 func (a *Agent) ownProcess() bool { return len(a.cfg.Upstream.Command) > 0 }
 
-// processLeft forgets the canvases of a host process that served only the connection that has ended.
+// processLeft forgets a host process's canvases if the process served only the ended connection.
 func (a *Agent) processLeft(known *view.Host) {
 	if known != a.known {
 		a.canvases.Ended(known)
@@ -330,7 +330,6 @@ func (c *hostConn) slow() {
 	c.conn.Abort(ahp.CloseOverloaded, "slow consumer: accepts no data")
 }
 
-// closeText describes the host's close code.
 func closeText(err error) string {
 	var closed websocket.CloseError
 	if !errors.As(err, &closed) {

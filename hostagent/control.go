@@ -79,7 +79,6 @@ func (a *Agent) list() Clients {
 	return list
 }
 
-// controlHandler serves GET /clients and POST /kick.
 func controlHandler(list func() Clients, end func(kick) (ended int, err error)) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /clients", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, list()) })

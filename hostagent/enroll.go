@@ -50,7 +50,6 @@ func Enroll(ctx context.Context, e Enrolment) (tenant, host string, expires time
 	return a.tenant, a.host, answer.Expires, file.write(answer.Credential, key)
 }
 
-// keyAnswer is a relay's response with a credential.
 type keyAnswer struct {
 	Credential string
 	Expires    time.Time

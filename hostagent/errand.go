@@ -88,7 +88,6 @@ func (e *errand) run() (r waiting.Result, err error) {
 	return r, err
 }
 
-// call sends a request and returns its response.
 func (e *errand) call(method, channel, more string) (ahp.Envelope, error) {
 	e.id++
 	if err := e.request(e.id, method, quoted(channel), more); err != nil {
@@ -278,7 +277,7 @@ func (e *errand) gone() (waiting.Result, error) {
 	return late("the question no longer exists"), nil
 }
 
-// approve answers a tool call if it is still the one that the person saw. approve may send an answer
+// approve answers a tool call if it is still the one that the person saw. An answer may be sent
 // twice, because the host accepts only the first.
 func (e *errand) approve() (r waiting.Result, err error) {
 	c := e.content

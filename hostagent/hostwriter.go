@@ -56,7 +56,6 @@ type delivery struct {
 	ours    bool          // the host-agent's own request on the client's behalf
 }
 
-// queueUp queues a delivery for the host.
 func (w *hostWriter) queueUp(d delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +85,6 @@ func (w *hostWriter) startLocked() {
 	}
 }
 
-// leave records the client's close.
 func (w *hostWriter) leave(code ahp.CloseCode, reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

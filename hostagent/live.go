@@ -130,7 +130,6 @@ func (l *live) serve(ctx context.Context) {
 	_ = l.server.Serve(streamListener{l}) // until end
 }
 
-// end ends all streams.
 func (l *live) end() {
 	l.once.Do(func() { close(l.closed) })
 	_ = l.server.Close()
@@ -435,7 +434,6 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.agent.canvases.Serve(w, r, seen.place)
 }
 
-// refuseLive sends an error response in place of the application.
 func refuseLive(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, why, status)

@@ -62,7 +62,6 @@ type canvasContent struct {
 	data     []byte
 }
 
-// contentType returns the Content-Type to serve.
 func (c *canvasContent) contentType() string {
 	if _, _, err := mime.ParseMediaType(c.mimeType); err != nil {
 		return "application/octet-stream"

@@ -99,7 +99,6 @@ func newMonitor(upstream string, dial monitorDial, resume time.Duration, log *sl
 	}
 }
 
-// run monitors the host until ctx ends.
 func (m *monitor) run(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = retryFirst, retryMost
@@ -126,7 +125,6 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// rest stops the timers.
 func (m *monitor) rest() {
 	m.inReach()
 	m.mu.Lock()
@@ -246,7 +244,6 @@ func (m *monitor) identify(sock hostSocket, versions bool, ended <-chan error) e
 	}
 }
 
-// pause returns the time until the next check.
 func (m *monitor) pause() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -424,7 +421,6 @@ func (m *monitor) versionLocked() string {
 	return m.name + ", AHP " + m.speaks
 }
 
-// online announces that the host is present.
 func (m *monitor) online() {
 	m.inReach()
 	m.mu.Lock()
@@ -438,7 +434,6 @@ func (m *monitor) online() {
 	}
 }
 
-// away announces that the host is absent.
 func (m *monitor) away(err error) {
 	m.mu.Lock()
 	news := m.err == nil || m.sock != nil || m.err.Error() != err.Error()
@@ -570,7 +565,6 @@ func (m *monitor) readLoop(sock hostSocket) error {
 	}
 }
 
-// answered handles a response of the host.
 func (m *monitor) answered(env *ahp.Envelope) {
 	switch {
 	case ahp.SameID(fmt.Append(nil, pingID), env.ID):

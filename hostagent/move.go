@@ -66,7 +66,6 @@ func newMoves() *moves {
 	return &moves{pool: resume.NewPool(keptPerson, keptTotal), added: make(chan struct{}, 1), byTicket: map[string]*move{}}
 }
 
-// add adds a move, unless its ticket is in use.
 func (s *moves) add(m *move) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +155,6 @@ type keptMessage struct {
 	binary           bool
 }
 
-// keep keeps a message of the host.
 func (m *move) keep(message []byte, binary bool, channel []byte) error {
 	if len(message) <= routing.MaxLent {
 		message = bytes.Clone(message)

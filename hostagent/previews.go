@@ -92,7 +92,6 @@ type openPreview struct {
 	left      time.Time // when a client that may use the preview last left; zero if that client was kicked or its token has ended
 }
 
-// isFor reports whether a client may use the preview.
 func (p *openPreview) isFor(who viewer) bool {
 	return p.Subject == who.subject && p.authority == who.authority
 }

@@ -91,7 +91,6 @@ func isPlain(name string) bool {
 	return true
 }
 
-// note counts a rejection.
 func (r *rejections) note(one rejectedAction) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

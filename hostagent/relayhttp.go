@@ -223,7 +223,6 @@ func notRelay(relay string) error {
 	return fmt.Errorf("relay %s: the response is not that of a relay", relay)
 }
 
-// refusal returns the error for an unsuccessful response.
 func refusal(relay string, response *http.Response, data []byte) error {
 	status, text := response.StatusCode, shorten(string(data))
 	var failure struct{ Error string }

@@ -164,7 +164,6 @@ func (r *run) previous() []string {
 	return r.file.previous
 }
 
-// holds records that this instance has the host.
 func (r *run) holds() {
 	if r.file != nil {
 		r.check(r.file.holds(r.instance))

@@ -321,7 +321,6 @@ type sealedAnswer struct {
 	Error   string       `json:"error,omitempty"`
 }
 
-// ask answers a device's request.
 func (s *sealing) ask(body []byte) error {
 	var asked sealedAsk
 	if len(body) > maxAsk || json.Unmarshal(body, &asked) != nil {

@@ -112,7 +112,6 @@ func (p *sharedPart) seal() {
 	}
 }
 
-// forget frees a part.
 func (h *sealShares) forget(p *sharedPart) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

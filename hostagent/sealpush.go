@@ -255,7 +255,6 @@ func (p *pending) pushes(host string, signer *sealed.Device, browsers []browser)
 	return list, nil
 }
 
-// sign returns the note's plaintext.
 func (n *sealedNote) sign(signer *sealed.Device) ([]byte, error) {
 	body, err := json.Marshal(n)
 	if err != nil {

@@ -17,12 +17,10 @@ import (
 	"ahprelay/internal/memory"
 )
 
-// To a NATS server, a crashed host-agent looks like one with a broken network. But
-// clients must learn of a crash at once, and must not notice a short interruption. So
-// the host-agent starts a second process of its program, the sentinel, whose standard
-// input is a pipe from the host-agent. The pipe ends when the host-agent's process
-// ends. It carries lines of JSON: each is a [sentinelInput] that replaces the previous
-// one. The last is a farewell if the host-agent ends in good order.
+// The host-agent starts a second process of its program, the sentinel: see the package
+// documentation. The sentinel's standard input is a pipe from the host-agent. The pipe
+// carries lines of JSON: each is a [sentinelInput] that replaces the previous one. The
+// last is a farewell if the host-agent ends in good order.
 
 // A sentinelInput holds the data with which a sentinel reports a crash. It may contain
 // secrets, because it goes through the pipe.

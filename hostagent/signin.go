@@ -300,7 +300,6 @@ func (s *signIn) begin(ctx context.Context) (offer, error) {
 	}, err
 }
 
-// code requests a device code from the server.
 func (s *signIn) code(ctx context.Context, form url.Values) (code deviceCode, err error) {
 	if err := s.post(ctx, s.server.Device, form, &code); err != nil {
 		return code, err

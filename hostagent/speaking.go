@@ -49,7 +49,6 @@ func (s *speaker) write(message []byte) error {
 	return s.sock.Write(message, false)
 }
 
-// reasonOf returns the reason in a gate's answer.
 func reasonOf(message []byte) string {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -64,7 +63,6 @@ func reasonOf(message []byte) string {
 	return "you may not do this"
 }
 
-// greet initializes the connection.
 func (s *speaker) greet(id int) error {
 	const hello = `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":%s,"capabilities":{}}}`
 	if err := s.write(fmt.Appendf(nil, hello, id, s.clientID, watch.Versions)); err != nil {

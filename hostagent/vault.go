@@ -133,7 +133,6 @@ func (v *vault) saveLocked() error {
 	return atomicfile.Replace(v.path, append(data, '\n'), 0o600)
 }
 
-// deviceLocked returns a device, or nil.
 func (v *vault) deviceLocked(f sealed.Fingerprint) *vaultDevice {
 	for i := range v.state.Devices {
 		if v.state.Devices[i].identity().Fingerprint() == f {

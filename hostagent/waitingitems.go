@@ -232,7 +232,6 @@ func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// tell reports a result to a relay.
 func (w *waitingItems) tell(ctx context.Context, r waiting.Result) error {
 	if w.sealed() {
 		r.Why = "" // Why may quote the host, which the relay must not read

@@ -216,7 +216,6 @@ func (s *webSocket) skipLong(h frameHeader, begun []byte, binary bool) error {
 	return err
 }
 
-// header reads the header of the next frame.
 func (s *webSocket) header() (h frameHeader, err error) {
 	b, err := s.next(2)
 	if err != nil {
@@ -462,7 +461,6 @@ func (s *webSocket) writeControl(opcode byte, payload []byte) error {
 	return s.writeLocked(finBit|opcode, payload)
 }
 
-// goodbye writes a close frame.
 func (s *webSocket) goodbye(code websocket.StatusCode, reason string) {
 	payload := binary.BigEndian.AppendUint16(nil, uint16(code))
 	_ = s.writeControl(opClose, append(payload, reason[:min(len(reason), maxControl-2)]...)) // the host may be gone
@@ -519,7 +517,6 @@ func (t *takenStream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// noStream is a closed stream.
 type noStream struct{}
 
 func (noStream) Read([]byte) (int, error)  { return 0, net.ErrClosed }

@@ -538,7 +538,6 @@ func (k *Keeper) sealRecordAgain(ctx context.Context, id, next string, previous 
 	return k.put(ctx, next, content, time.UnixMilli(got.Record.Time))
 }
 
-// put seals and stores a record.
 func (k *Keeper) put(ctx context.Context, id string, content []byte, at time.Time) error {
 	record, err := k.keys.seal(id, content, at)
 	if err != nil {
@@ -553,7 +552,6 @@ func (k *Keeper) put(ctx context.Context, id string, content []byte, at time.Tim
 	return nil
 }
 
-// dropAll removes the records in drops from the relays.
 func (k *Keeper) dropAll(ctx context.Context) error {
 	k.mu.Lock()
 	ids := slices.Collect(maps.Keys(k.drops))
@@ -626,7 +624,6 @@ func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
 	return nil
 }
 
-// writeSession reads a session from the host and writes its record.
 func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error {
 	k.mu.Lock()
 	summary, digest := maps.Clone(s.summary), s.digest
@@ -662,7 +659,6 @@ func status(summary map[string]json.RawMessage) (bits int64) {
 	return bits
 }
 
-// writeList writes the list of sessions if it has changed.
 func (k *Keeper) writeList(ctx context.Context, now bool) error {
 	k.mu.Lock()
 	if !k.listed || !k.list || !now && time.Since(k.listWrote) < writeEvery {

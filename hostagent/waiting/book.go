@@ -101,9 +101,8 @@ type Book struct {
 // FileName returns the name of a host's file in the state directory.
 func FileName(tenant, host string) string { return "waiting." + tenant + "." + host + ".json" }
 
-// Open reads or creates the file. An unreadable file is an error, because without its
-// journal an item could be delivered twice. A strict Book keeps each entry until its item has
-// expired, because a relay may offer the item again.
+// Open reads or creates the file. An unreadable file is an error, because without the
+// journal an item could be delivered twice. strict makes a strict Book.
 func Open(dir, tenant, host string, strict bool) (*Book, error) {
 	b := &Book{strict: strict, path: filepath.Join(dir, FileName(tenant, host))}
 	data, err := os.ReadFile(b.path)
