@@ -86,7 +86,7 @@ func (k *kick) valid() bool {
 }
 
 // errNobody reports a kick that matches no connection and no preview.
-var errNobody = errors.New("no such connection")
+var errNobody = errors.New("no such connection or preview")
 
 // names reports whether the kick ends this connection: it names the connection or its subject.
 func (k *kick) names(open *routing.Open) bool {

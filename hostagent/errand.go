@@ -416,7 +416,7 @@ func (e *errand) act(channel string, action map[string]any) (r waiting.Result, e
 			continue
 		}
 		if why := plainOf(m[2].Raw); !ahp.IsNone(m[2].Raw) {
-			return refused("the host refused it: " + why), nil
+			return refused("the host refused the action: " + why), nil
 		}
 		return waiting.Result{State: waiting.Done}, nil
 	}

@@ -466,7 +466,7 @@ func (u usage) refuses(r *http.Request) (status int, why string) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch upgrades := len(r.Header["Upgrade"]) > 0; {
 	case !u.look:
-		return http.StatusForbidden, "canvases by URL are disabled on this host"
+		return http.StatusForbidden, "canvases by URL are disabled on this host, or not permitted to this client"
 	case upgrades && !(u.sockets && reads && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")):
 		return http.StatusForbidden, "this canvas is read-only: WebSockets are not permitted"
 	case !reads && !u.use:
@@ -492,7 +492,7 @@ const accessHeader = "Ahp-Canvas-Access"
 // canvas.
 func (l *live) checked(w http.ResponseWriter, s *canvasStream, use usage) {
 	if !use.look {
-		refuseLive(w, http.StatusForbidden, "canvases by URL are disabled on this host")
+		refuseLive(w, http.StatusForbidden, "canvases by URL are disabled on this host, or not permitted to this client")
 		return
 	}
 	at, access := s.open.Canvas, use.word()

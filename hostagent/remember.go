@@ -129,7 +129,7 @@ func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) 
 		keys, err := keeper.Keys(c.policy, c.keyHolder())
 		if err != nil {
 			c.log.Warn("keys for remembered sessions not handed out", "error", err)
-			return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot keep its keys", nil)
+			return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot record that this client has the keys", nil)
 		}
 		result, _ := json.Marshal(keys) // all fields can be encoded
 		return ahp.AppendResult(nil, env.ID, result)

@@ -335,7 +335,7 @@ func (c *sealedConn) confirm(s *sealing, w *waitingDevice) (bool, error) {
 				return // ctx has ended
 			}
 			if message, err := s.open(&d); err != nil || message != nil {
-				failed <- errors.New("the device speaks before it is admitted")
+				failed <- errors.New("the device sent a message before it was admitted")
 				return
 			}
 		}

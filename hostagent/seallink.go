@@ -107,14 +107,14 @@ func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 		return over
 	})
 	if links >= maxLinks || len(v.state.Devices) >= maxDevices {
-		return fmt.Errorf("this host has %d links, and %d devices with them; want fewer than %d and %d: end links, or remove devices", links, len(v.state.Devices), maxLinks, maxDevices)
+		return fmt.Errorf("this host has %d links, and %d devices including links; want fewer than %d and %d: end links, or remove devices", links, len(v.state.Devices), maxLinks, maxDevices)
 	}
 	v.state.Devices = append(v.state.Devices, made)
 	return v.saveLocked()
 }
 
 // errCrowded reports a link with the most viewers that it permits.
-var errCrowded = errors.New("as many people as this link permits are here already")
+var errCrowded = errors.New("this link has as many viewers as it permits")
 
 // enter counts a new connection of a link's device, and gives each viewer its own subject.
 // It returns false if the device is not a link's.
