@@ -105,7 +105,8 @@ func (k *kick) endPreview(a *Agent) (ended int, err error) {
 
 // kick ends the connections, or the preview, that k names, and returns their
 // number. It blocks the kicked subject, or the connection's token, for k.For. It
-// also closes the previews of the connections' subjects.
+// also closes the previews of the connections' subjects. Each kind of target has its
+// branch.
 func (a *Agent) kick(k kick) (ended int, err error) {
 	if k.Preview != "" {
 		return k.endPreview(a)

@@ -73,7 +73,7 @@
 // time. A client on whose connection the host is still heard stays.
 //
 // Close reasons and presence never contain an address, a path or other details of the
-// host's surroundings. Those appear in the log and in the output of [Agent.Check].
+// host's surroundings. These details appear in the log and in the output of [Agent.Check].
 //
 // # Ends of an Agent
 //

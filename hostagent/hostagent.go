@@ -262,8 +262,8 @@ func openState(a *Agent) (err error) {
 	return err
 }
 
-// Run serves the host until ctx ends. It returns an error if it cannot continue: the
-// token is refused, or a different host-agent has taken over the host.
+// Run serves the host until ctx ends. It returns an error if it cannot continue, such as
+// when the token is refused or a different host-agent has taken over the host.
 func (a *Agent) Run(ctx context.Context) error {
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -430,7 +430,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 	}))
 }
 
-// newLinks returns the links to relays. They exist while this instance holds
+// newLinks returns the links to relays. The links exist while this instance holds
 // the lease.
 func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello := a.routing.Hello()

@@ -149,7 +149,7 @@ func (w *hostWriter) write(sock hostSocket) {
 }
 
 // writeOne unseals a message if necessary, and writes it to the host if the gates permit it. It
-// answers requests for the host-agent itself.
+// answers requests for the host-agent itself. Each origin and each verdict has its branch.
 func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 	if d.own {
 		w.answers.Add(-1)

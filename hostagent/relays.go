@@ -17,7 +17,7 @@ import (
 )
 
 // relays holds the base URLs of one cluster's relays. Each host has an order of its own,
-// computed from its name. This spreads host-agents over the relays, and the host-agents
+// computed from its name. This order spreads host-agents over the relays, and the host-agents
 // of a failed relay over all other relays.
 type relays struct {
 	home string // the first relay in this host's order

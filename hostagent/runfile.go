@@ -156,7 +156,6 @@ func (a *Agent) enter() *run {
 	return r
 }
 
-// previous returns the ended instances that may not have released the host.
 func (r *run) previous() []string {
 	if r.file == nil {
 		return nil
@@ -170,7 +169,6 @@ func (r *run) holds() {
 	}
 }
 
-// released records that the host is released.
 func (r *run) released() {
 	if r.file != nil {
 		r.check(r.file.released())

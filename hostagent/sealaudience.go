@@ -153,9 +153,9 @@ func (s *viewerSocket) Read() (message []byte, binary bool, err error) {
 	}
 }
 
-// piece adds a frame's pieces to the incomplete message. It returns the message if that is complete
-// now, else nil. A message longer than routing.MaxLent is a copy, because the caller may keep it
-// and other viewers have the same frame.
+// piece adds a frame's pieces to the incomplete message. It returns the message if complete, else
+// nil. A message longer than routing.MaxLent is a copy, because the caller may keep the message and
+// other viewers have the same frame.
 func (s *viewerSocket) piece(f routing.Frame) (message []byte) {
 	decodePieces(f.Data, func(payload, _ []byte, first, last, _ bool) {
 		switch {

@@ -35,7 +35,8 @@ type SealedLink struct {
 	Expires time.Time `json:"expires"`
 }
 
-// link returns the device for a new link, or an error for the first invalid field.
+// link returns the device for a new link. Each invalid field has its branch with its
+// error.
 func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
 	level, people := cmp.Or(o.Level, auth.AccessRead), cmp.Or(o.People, defaultLinkPeople)
 	life := cmp.Or(time.Duration(o.Seconds)*time.Second, defaultLinkLife)

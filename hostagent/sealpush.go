@@ -409,8 +409,8 @@ func (s *seals) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 	return out
 }
 
-// reply reads a device's sealed answer and gives it to the host. The device must still be
-// admitted, and the notification must have offered the answer.
+// reply reads a device's sealed answer and gives it to the host. Each reason for a refusal
+// has its branch.
 func (s *seals) reply(ctx context.Context, given *notice.Answer) notice.Result {
 	letter, err := sealed.ReadReply(given.Letter)
 	if err != nil {

@@ -221,7 +221,6 @@ func someOf(stuck map[string]error) (authors []string) {
 	return authors
 }
 
-// reportAll reports the results that may be unknown to relays.
 func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
 	for _, id := range w.book.Unreported() {
 		e, _ := w.book.Entry(id)
@@ -380,7 +379,7 @@ func (d *delivering) idOf(session string) string {
 }
 
 // judge reads the item's content. If the item must not be delivered, judge returns its
-// result.
+// result. Each reason has its branch.
 func (d *delivering) judge() waiting.Result {
 	o, a := d.offer, d.items.agent
 	keys, known, out := d.author()

@@ -277,7 +277,7 @@ func (s *webSocket) violation(what string) error {
 	return errors.New("WebSocket protocol violated: " + what)
 }
 
-// next reads and returns n bytes, at most readSize. They are valid until the next call.
+// next reads and returns n bytes, at most readSize. The bytes are valid until the next call.
 func (s *webSocket) next(n int) ([]byte, error) {
 	if err := s.buffer(n); err != nil {
 		return nil, err
