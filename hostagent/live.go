@@ -55,7 +55,7 @@ func (l CanvasLive) check() error {
 // Times and bounds of canvas streams.
 const (
 	checkEvery = 250 * time.Millisecond
-	awayTime   = 10 * time.Minute // a client that left may return within this time; relays wait as long
+	awayTime   = 10 * time.Minute // a client that left may return within this time, the default of the relays' --hold
 	arriveTime = 30 * time.Second // a client that returned has this long to subscribe again
 
 	maxStreams  = 2048 // most streams, for all relays together

@@ -41,9 +41,9 @@ type sharedPart struct {
 	bodies []*routing.Notification
 }
 
-// snapshotIn returns place and length of the shared part of a host's answer: the snapshots. If whole is
-// true and the answer's result is at most partMost long, the part is the whole result
-// instead. The length is 0 if no snapshot has a length from partLeast to partMost.
+// snapshotIn returns place and length of the shared part of a host's answer: its
+// snapshots, or, if whole is true and the answer's result is at most partMost long, the
+// whole result. The length is 0 if no snapshot has a length from partLeast to partMost.
 func snapshotIn(message []byte, whole bool) (at, n int) {
 	if len(message) < partLeast {
 		return 0, 0
