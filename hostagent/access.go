@@ -33,7 +33,7 @@ type access struct {
 	connected atomic.Bool   // a NATS connection is up
 }
 
-// newAccess returns the access to the host named by the token.
+// newAccess returns the access for the host that the token names.
 func newAccess(relayURLs, natsURLs []string, token func() (string, error), client *http.Client) (*access, error) {
 	text, err := token()
 	if err != nil {
@@ -186,8 +186,8 @@ func (a *access) ready(ctx context.Context, relay string) bool {
 }
 
 // goHome moves the NATS connection back to the host's first relay whenever that
-// relay is ready again, until ctx ends. It does nothing if NATS has URLs of its
-// own or there is only one relay.
+// relay is ready again, until ctx ends. It does nothing if NATS URLs are configured
+// or there is only one relay.
 func (a *access) goHome(ctx context.Context, conn *broker.Conn) {
 	if len(a.elsewhere) > 0 || len(a.relays.inOrder()) < 2 {
 		return

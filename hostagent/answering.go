@@ -125,7 +125,8 @@ func (a *answering) outcome() notice.Result {
 	}
 }
 
-// read returns the outcome that an action shows, or "".
+// read returns the outcome that an action shows, or "". After the question's removal, it sends the
+// ping for which outcome waits.
 func (a *answering) read(params []byte) notice.Result {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "origin"}, {Name: "rejectionReason"}}
 	if ahp.Members(params, m[:]) != nil {

@@ -112,7 +112,6 @@ func (a *Agent) takeAnswers(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// takeAnswer delivers one answer and reports its outcome to the relay.
 func (a *Agent) takeAnswer(ctx context.Context, conn *broker.Conn, data []byte) {
 	answer, err := a.readAnswer(data)
 	if err != nil {
@@ -140,7 +139,8 @@ func (a *Agent) takeAnswer(ctx context.Context, conn *broker.Conn, data []byte) 
 	}
 }
 
-// readAnswer verifies a trusted relay's signature of the answer, and decodes it.
+// readAnswer verifies that a trusted relay has signed the answer for this host-agent, and decodes
+// the answer.
 func (a *Agent) readAnswer(data []byte) (answer notice.Answer, err error) {
 	var signed notice.SignedAnswer
 	if len(data) > notice.MaxAnswer || json.Unmarshal(data, &signed) != nil {

@@ -9,8 +9,8 @@ import (
 	"ahprelay/routing"
 )
 
-// auditMessage is the message of audit lines. The event attribute is connect,
-// disconnect, refuse, kick, bar, or an audit word in the tables of package ahp.
+// auditMessage is the message of audit lines. The attribute event is an audit word
+// in the tables of package ahp, or a word of this package, such as connect or kick.
 const auditMessage = "audit"
 
 func (c *hostConn) audit(event string, fields ...any) {
@@ -51,7 +51,7 @@ func (a *Agent) auditOften(open *routing.Open, atOnce int, event, why string, fi
 type counts struct {
 	in, out           atomic.Int64 // messages from the client and from the host
 	inBytes, outBytes atomic.Int64
-	refused           atomic.Int64 // messages in in that the gates refused
+	refused           atomic.Int64 // client messages that the gates refused
 }
 
 // refused counts a client message refused by a gate.

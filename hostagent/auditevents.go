@@ -12,9 +12,8 @@ import (
 // are coalesced.
 const auditEventsAtOnce = 20
 
-// auditSent writes an audit line for a client message that was sent to the
-// host. Reads of an opened canvas are frequent, so each connection gets one
-// line per interval for them.
+// auditSent writes an audit line for a client message that is about to be sent to the
+// host, if the message has an audit word.
 func (c *hostConn) auditSent(env *ahp.Envelope) {
 	method := string(env.Method)
 	if method != "dispatchAction" {

@@ -86,7 +86,7 @@ func (k *kick) valid() bool {
 }
 
 // errNobody reports a kick that matches no connection and no preview.
-var errNobody = errors.New("no such connection")
+var errNobody = errors.New("no such connection or preview")
 
 // names reports whether the kick ends this connection: it names the connection or its subject.
 func (k *kick) names(open *routing.Open) bool {
@@ -104,7 +104,9 @@ func (k *kick) endPreview(a *Agent) (ended int, err error) {
 }
 
 // kick ends the connections, or the preview, that k names, and returns their
-// number. It blocks the kicked subject, or the connection's token, for k.For. Each kind of target has its branch.
+// number. It blocks the kicked subject, or the connection's token, for k.For. It
+// also closes the previews of the connections' subjects. Each kind of target has its
+// branch.
 func (a *Agent) kick(k kick) (ended int, err error) {
 	if k.Preview != "" {
 		return k.endPreview(a)

@@ -16,7 +16,7 @@ import (
 )
 
 // A caller is the client behind a connection to the host, as verified by the
-// relay. The connection of the monitor has none.
+// relay. Connections that serve no client, such as the monitor's, have none.
 type caller struct {
 	tenant, subject, access, conn string
 
@@ -85,8 +85,9 @@ func (a *Agent) dialForClient(ctx context.Context, who *caller) (hostSocket, err
 	return a.dialUpstream(ctx, upstream)
 }
 
-// dialForMonitor connects to the host for the monitor. The connection ends if
-// the host's machine acknowledges no data for the resume time.
+// dialForMonitor connects to the host for no client: for the monitor, or to read
+// sessions. The connection ends if the host's machine acknowledges no data for the
+// resume time.
 func (a *Agent) dialForMonitor(ctx context.Context, accepted func()) (hostSocket, error) {
 	upstream := a.cfg.Upstream
 	upstream.accepted, upstream.unacked = accepted, a.cfg.Resume

@@ -33,7 +33,7 @@ func (a *Agent) Check(ctx context.Context, ok func(result string)) error {
 	return nil
 }
 
-// checkTime bounds each step of a check.
+// checkTime bounds each check of NATS or the host.
 const checkTime = 10 * time.Second
 
 func (a *Agent) checkNATS(ctx context.Context, url string) error {
@@ -47,7 +47,8 @@ func (a *Agent) checkNATS(ctx context.Context, url string) error {
 	return conn.AwaitConnected(ctx)
 }
 
-// checkHost returns the AHP version of the host.
+// checkHost returns the host's software and AHP versions, or "AHP" if the host
+// answers only pings.
 func (a *Agent) checkHost(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

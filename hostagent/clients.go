@@ -11,8 +11,8 @@ import (
 // A clientIndex holds the clients' connections through all relays, and finds
 // them by clientId. A phone that changes networks returns with the same
 // clientId, while its previous connection is still open here. A clientId may
-// also have two live connections, so the index does not close the earlier one:
-// it probes it.
+// also have two live connections, so the index probes the earlier connection and
+// does not close it.
 type clientIndex struct {
 	mu    sync.Mutex // guards the fields below
 	byID  map[string][]*hostConn
@@ -91,8 +91,8 @@ func (x *clientIndex) close() (none <-chan struct{}) {
 // the latest first.
 const maxProbed = 16
 
-// move enters the connection under its new clientId in place of the previous
-// one. It probes earlier connections that have the new clientId.
+// move enters the connection under its new clientId instead of its previous
+// clientId. It probes earlier connections that have the new clientId.
 func (x *clientIndex) move(c *hostConn, previous, id string) {
 	x.forget(c, previous)
 	if id == "" {

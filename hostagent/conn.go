@@ -141,7 +141,7 @@ func (a *Agent) process() *view.Host {
 // on two connections then means two different channels.
 func (a *Agent) ownProcess() bool { return len(a.cfg.Upstream.Command) > 0 }
 
-// processLeft records the end of a connection to a host process.
+// processLeft forgets a host process's canvases if the process served only the ended connection.
 func (a *Agent) processLeft(known *view.Host) {
 	if known != a.known {
 		a.canvases.Ended(known)
@@ -201,7 +201,8 @@ func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
 	}
 }
 
-// leave ends the connection to the host after the client's last messages are written.
+// leave ends the connection to the host after the client's last messages are written, or after
+// leaveTime.
 func (c *hostConn) leave(code ahp.CloseCode, reason string) {
 	c.writer.leave(code, reason)
 	time.AfterFunc(leaveTime, c.cancel)
@@ -329,7 +330,6 @@ func (c *hostConn) slow() {
 	c.conn.Abort(ahp.CloseOverloaded, "slow consumer: accepts no data")
 }
 
-// closeText describes the host's close code.
 func closeText(err error) string {
 	var closed websocket.CloseError
 	if !errors.As(err, &closed) {

@@ -102,7 +102,7 @@ func (r *hostReader) toClient(m contentproxy.Message) error {
 
 // askAbout subscribes to channels in the client's name, to learn their state.
 // The gates judge these requests like the client's own. If waits is true, the
-// client's messages are held until the answers arrive.
+// client's messages wait for the answers, at most stateTime.
 func (c *hostConn) askAbout(list []view.Ask, waits bool) {
 	for _, about := range list {
 		id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
@@ -134,8 +134,8 @@ type asks struct {
 	until   time.Time     // the client's messages wait no longer than this
 }
 
-// stateTime is how long messages of a client that resumed wait until the host
-// answers askAbout.
+// stateTime is how long messages of a client that resumed wait for the host's
+// answers to askAbout.
 const stateTime = 5 * time.Second
 
 // An ask is a request of the host-agent itself. Either about or reply is set.
@@ -206,7 +206,7 @@ func (a *asks) has(id []byte) bool {
 	return slices.ContainsFunc(a.list, func(one ask) bool { return ahp.SameID(one.id, id) })
 }
 
-// pop removes and returns a response's request.
+// pop removes and returns the pending request with an id.
 func (a *asks) pop(id []byte) (one ask, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -79,7 +79,6 @@ func (a *Agent) list() Clients {
 	return list
 }
 
-// controlHandler serves the control socket.
 func controlHandler(list func() Clients, end func(kick) (ended int, err error)) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /clients", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, list()) })
@@ -89,7 +88,7 @@ func controlHandler(list func() Clients, end func(kick) (ended int, err error)) 
 
 // Kicked is the response to a kick.
 type Kicked struct {
-	Ended int `json:"ended"` // how many connections the kick has ended
+	Ended int `json:"ended"` // how many connections or previews the kick has ended
 }
 
 func serveKick(w http.ResponseWriter, r *http.Request, end func(kick) (ended int, err error)) {
@@ -200,7 +199,7 @@ func (c Control) Link(ctx context.Context, order DeviceOrder) (link SealedLink, 
 // ErrNoAgent reports that no host-agent listens on the control socket.
 var ErrNoAgent = errors.New("no running host-agent")
 
-// maxClients bounds the list of clients, in bytes.
+// maxClients bounds a response of the control socket, in bytes.
 const maxClients = 64 << 20
 
 func (c Control) do(ctx context.Context, method, path string, body, answer any) error {

@@ -33,17 +33,17 @@ func controlDirs() []string {
 	return []string{dir}
 }
 
-// isPrivate reports whether a directory is for this user alone.
+// isPrivate returns true: other users cannot read this user's profile.
 func isPrivate(string) bool { return true }
 
 // ListenPrivate listens at a path and replaces an earlier listener there. The
-// permissions of the directory limit who may connect. remove deletes the
-// socket.
+// permissions of the directory limit who may connect. Closing the listener deletes
+// the socket; remove does nothing.
 func ListenPrivate(path string) (listener net.Listener, remove func(), err error) {
 	_ = os.Remove(path)
 	listener, err = net.Listen("unix", path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("control socket: %w", err)
 	}
-	return listener, func() {}, nil // Close removes it
+	return listener, func() {}, nil
 }

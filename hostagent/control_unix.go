@@ -77,7 +77,7 @@ func ListenPrivate(path string) (listener net.Listener, remove func(), err error
 }
 
 // place moves a new socket to its path. An existing file there must be a
-// socket, which it replaces.
+// socket, which the new socket replaces.
 func place(made, path string) (os.FileInfo, error) {
 	if there, err := os.Lstat(path); err == nil && there.Mode().Type() != os.ModeSocket {
 		return nil, fmt.Errorf("%s exists and is not a socket", path)

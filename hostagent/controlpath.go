@@ -46,16 +46,16 @@ func socketIn(dir, tenant, host string) string {
 	return path
 }
 
-// FindControl returns the control socket of a host-agent of this user,
-// including those that run as services. It looks for the given host, or, if
-// host is empty, for the only socket.
+// FindControl returns the control socket of a running host-agent of this user, which
+// may be a service. It looks for the given host's socket, or, if host is empty, for
+// the only one.
 func FindControl(tenant, host string) (string, error) {
 	dirs := controlDirs()
 	var found []string
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil || !isPrivate(dir) {
-			continue // most of them do not exist
+			continue // most of these directories do not exist
 		}
 		for _, entry := range entries {
 			path := filepath.Join(dir, entry.Name())

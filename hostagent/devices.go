@@ -43,7 +43,7 @@ func (s *seals) serveDevices(w http.ResponseWriter, _ *http.Request) {
 	say(w, http.StatusOK, Devices{s.agent.host, s.fingerprint().Words(), s.devices(), s.requests()})
 }
 
-// newCode makes a pairing code. Its link leads to the console in order or in the settings, and
+// newCode makes a pairing code. Its link leads to order.Console, or else to Sealing.Console, and
 // names the agent's first relay.
 func (s *seals) newCode(order DeviceOrder) (PairingCode, error) {
 	cfg := &s.agent.cfg

@@ -4,12 +4,12 @@
 // # The host
 //
 // An [Agent] opens a separate connection to the host for each client, so the host sees
-// each client's identity and capabilities. Viewers are the exception: those of an audience
-// share a connection of their relay (package audience), and those of a link to a sealed
-// host share one of the host-agent. A monitor pings the host on one more connection, so
-// relays know whether the host is up even while no client is connected. If a client's
-// connection ends, the monitor shows whether the host has closed that connection only or
-// is gone.
+// each client's identity and capabilities. Viewers are the exception: those of an
+// audience share a connection of their relay (package audience), and those of a link to a
+// sealed host share a connection of the host-agent, and its messages as a crowd. A
+// monitor pings the host on one more connection, so relays know whether the host is up
+// even while no client is connected. If a client's connection ends, the monitor shows
+// whether the host has closed that connection only or is gone.
 //
 // An [Upstream] is a WebSocket over TCP, TLS or a Unix socket, a host in this process
 // ([Local]), or a command. The command is started for each connection and speaks AHP on
@@ -29,16 +29,16 @@
 //
 // and a command has the variables AHP_REMOTE_SUBJECT, AHP_REMOTE_TENANT,
 // AHP_REMOTE_ACCESS and AHP_REMOTE_CONNECTION. Values are percent-encoded like a path
-// segment. The monitor's connection has none of them. Clients cannot set them, but
-// anything that reaches the host directly can. A host that trusts them must therefore
-// accept no other connections: it needs a connection token (--upstream-token-file) or
-// a Unix socket.
+// segment. Connections that serve no client, such as the monitor's, have none of them.
+// Clients cannot set these values, but anything that reaches the host directly can. A
+// host that trusts them must therefore accept no other connections: it needs a
+// connection token (--upstream-token-file) or a Unix socket.
 //
 // Package gate enforces the clients' permissions.
 //
-// A client may ask the host-agent who has answered a chat's questions
-// (relay/answers, see given.go), and signs agents in by code (relay/signIn, see signin.go). The
-// host never receives these requests.
+// The host-agent itself answers some requests of clients, such as relay/answers (see
+// given.go), relay/private (private.go) and relay/signIn (signin.go). The host never
+// receives these requests.
 //
 // # The host-agent's own requests
 //
@@ -73,7 +73,7 @@
 // time. A client on whose connection the host is still heard stays.
 //
 // Close reasons and presence never contain an address, a path or other details of the
-// host's surroundings. Those appear in the log and in the output of [Agent.Check].
+// host's surroundings. These details appear in the log and in the output of [Agent.Check].
 //
 // # Ends of an Agent
 //

@@ -50,7 +50,6 @@ func Enroll(ctx context.Context, e Enrolment) (tenant, host string, expires time
 	return a.tenant, a.host, answer.Expires, file.write(answer.Credential, key)
 }
 
-// keyAnswer is a relay's response with a credential.
 type keyAnswer struct {
 	Credential string
 	Expires    time.Time
@@ -86,8 +85,8 @@ func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purp
 	return answer, joined(failures)
 }
 
-// renewShare is the divisor of a credential's lifetime after which it is
-// renewed. With 3, two thirds of the lifetime remain if the machine is off at
+// renewShare sets when a credential is renewed: after its lifetime divided by
+// renewShare. With 3, two thirds of the lifetime remain if the machine is off at
 // that moment.
 const renewShare = 3
 
@@ -97,8 +96,8 @@ const (
 	renewMost  = 6 * time.Hour   // longest wait after failures
 	renewSoon  = 5 * time.Second // earliest renewal after the start
 
-	// renewSpread is the divisor of the time until renewal that limits its
-	// random delay.
+	// renewSpread limits the random delay of a renewal: to the time until the
+	// renewal divided by renewSpread.
 	renewSpread = 10
 )
 
@@ -124,7 +123,7 @@ func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires
 			return
 		}
 		select {
-		case <-a.outdated: // a relay reported the credential as outdated; a relay with different keys reports it again with the next NATS credentials
+		case <-a.outdated: // this renewal answers the report; if necessary, a relay repeats it with the next NATS credentials
 		default:
 		}
 		done(expires, err)
@@ -171,7 +170,7 @@ func (a *access) renew(ctx context.Context, redial func()) (expires time.Time, e
 		return expires, err
 	}
 	redial()
-	_, _ = a.credentials(ctx) // after an error, the next NATS credentials do the same
+	_, _ = a.credentials(ctx) // after an error, the next request for NATS credentials uses the new credential
 	return answer.Expires, nil
 }
 

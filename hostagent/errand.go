@@ -88,7 +88,6 @@ func (e *errand) run() (r waiting.Result, err error) {
 	return r, err
 }
 
-// call sends a request and returns its response.
 func (e *errand) call(method, channel, more string) (ahp.Envelope, error) {
 	e.id++
 	if err := e.request(e.id, method, quoted(channel), more); err != nil {
@@ -278,7 +277,7 @@ func (e *errand) gone() (waiting.Result, error) {
 	return late("the question no longer exists"), nil
 }
 
-// approve answers a tool call if it is still the one that the person saw. It may send an answer
+// approve answers a tool call if it is still the one that the person saw. An answer may be sent
 // twice, because the host accepts only the first.
 func (e *errand) approve() (r waiting.Result, err error) {
 	c := e.content
@@ -341,7 +340,7 @@ func digestOfCall(call []byte) (digest string, ok bool) {
 	return waiting.DigestOf(ahp.TextOf(call, "toolCallId"), ahp.TextOf(call, "toolName"), input, plainOf(m[2].Raw)), true
 }
 
-// plainOf returns a plain or Markdown text.
+// plainOf returns the text of a JSON string, or of an object with the member markdown.
 func plainOf(raw []byte) string {
 	if text, ok := ahp.Text(raw); ok {
 		return text
@@ -417,7 +416,7 @@ func (e *errand) act(channel string, action map[string]any) (r waiting.Result, e
 			continue
 		}
 		if why := plainOf(m[2].Raw); !ahp.IsNone(m[2].Raw) {
-			return refused("the host refused it: " + why), nil
+			return refused("the host refused the action: " + why), nil
 		}
 		return waiting.Result{State: waiting.Done}, nil
 	}

@@ -69,7 +69,7 @@ func (f *frameCache) find(message []byte, after uint32) (known *cachedFrame, slo
 }
 
 // add caches a notification that find did not find. env is its parsed envelope.
-// Messages above cachedSize bytes are not cached.
+// The caller adds no message above cachedSize bytes.
 func (f *frameCache) add(message []byte, env *ahp.Envelope, after uint32) (known *cachedFrame, slot uint32) {
 	known = &cachedFrame{message, *env, routing.NewNotification(message, env.Channel)}
 	slot = f.added.Add(1) % cachedFrames

@@ -45,7 +45,7 @@ type givenAnswer struct {
 type givenKey struct{ channel, kind, id string }
 
 // givenAnswers remembers who answered each question. If several people answered, the first answer
-// in the host's order counts. It is kept in memory only.
+// in the host's order counts. The answers are kept in memory only.
 type givenAnswers struct {
 	mu    sync.Mutex // guards the fields below
 	of    map[givenKey]givenEntry
@@ -58,7 +58,7 @@ type givenEntry struct {
 	at  time.Time
 }
 
-// note records an answer.
+// note records an answer, unless an answer to the question with the same or a lower seq is known.
 func (g *givenAnswers) note(key givenKey, by giver, seq int64) {
 	if key.id == "" || len(key.id) > maxGivenID || len(key.channel) > maxGivenID {
 		return
@@ -96,8 +96,8 @@ func (g *givenAnswers) on(channel string) []givenAnswer {
 	return list
 }
 
-// A givenGate records the answers of one connection's client, and answers its requests for the
-// answers of all clients.
+// A givenGate records the answers that one connection's client gives, and answers the client's
+// relay/answers requests.
 type givenGate struct {
 	view  *view.Conn
 	given *givenAnswers

@@ -42,7 +42,7 @@ type Config struct {
 	TakeOver bool                // takes the host over from a running host-agent, which then stops
 	Version  string              // version of this program
 	Strict   bool                // strict gates for MCP and client capabilities, whatever relays request; see package mcpgate
-	Canvas   contentproxy.Config // loopback ports that canvases may show; the AHP host's own port is added
+	Canvas   contentproxy.Config // loopback ports that canvases may show; New adds the AHP host's own port to the denied ports
 
 	CanvasLive    CanvasLive // bounds the use of canvases by URL; default: CanvasOn
 	CanvasSockets bool       // viewers at level look may open WebSockets to canvases
@@ -73,7 +73,7 @@ type Config struct {
 	MetricsListen string // address for metrics, as host:port; "": none. Metrics are readable without authentication
 
 	MaxFrame  int           // bytes of the longest message in each direction; default 128 MiB, or a quarter of MaxQueued if less
-	MaxQueued int           // bytes queued for all clients before the clients with the longest queues are closed; default 512 MiB
+	MaxQueued int           // bytes queued for all clients and the host, above which the connection that has stalled for longest is closed; default 512 MiB
 	Resume    time.Duration // how long relays, or the host's machine, may be unreachable without effect; default 15 s
 	Compress  string        // compression towards relays that support it: broker.Zstandard; default: none
 
@@ -262,8 +262,8 @@ func openState(a *Agent) (err error) {
 	return err
 }
 
-// Run serves the host until ctx ends. It returns an error if it cannot continue: the
-// token is refused, or a different host-agent has taken over the host.
+// Run serves the host until ctx ends. It returns an error if it cannot continue, such as
+// when the token is refused or a different host-agent has taken over the host.
 func (a *Agent) Run(ctx context.Context) error {
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -393,7 +393,8 @@ const stoppedReason = "host-agent stopped"
 
 // dial connects to NATS, first with userJWT if it is not empty. The returned
 // connection reconnects by itself: answered receives the result of each request
-// for credentials, and resumed is called after each interruption.
+// for credentials. resumed is called after each interruption, and after messages
+// were dropped.
 func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), resumed func()) (*broker.Conn, error) {
 	return broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, answered, broker.Events{
 		Connected: func(url string) { a.cfg.Log.Info("relay connected", "nats", url) },
@@ -429,7 +430,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 	}))
 }
 
-// newLinks returns the links to relays. They exist while this instance holds
+// newLinks returns the links to relays. The links exist while this instance holds
 // the lease.
 func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello := a.routing.Hello()

@@ -204,7 +204,8 @@ func (r *hostReader) passRow() error {
 }
 
 // noteAnswer raises the limit for client messages after the host has accepted
-// the client's initialize or reconnect.
+// the client's initialize or reconnect. The monitor learns the host's version from
+// the result of initialize.
 func (r *hostReader) noteAnswer(env *ahp.Envelope, reading *view.Reading) {
 	if reading == nil || !reading.Greets {
 		return

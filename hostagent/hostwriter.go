@@ -21,7 +21,7 @@ type hostWriter struct {
 
 	answers atomic.Int32 // how many answers from gates are queued for the host
 
-	clientName string // from the client's last initialize; owned by the goroutine, as is the next field
+	clientName string // from the client's last initialize or reconnect with clientInfo; owned by the goroutine, like pace
 	pace       pace
 
 	writers sync.WaitGroup // the goroutine that writes to the host, while it runs
@@ -50,13 +50,12 @@ type delivery struct {
 	from    *routing.AgentConn // the relay's connection that gets the credit
 	flush   bool
 	move    *routing.Move // request to keep the connection for a client on the move, once all earlier messages are written
-	own     bool          // an answer to the host by a gate
+	own     bool          // a gate's answer to the host
 	arrived time.Time     // when the message arrived; zero without tracing
 	about   *view.Ask     // the channel in a request of the host-agent itself; nil for other messages
 	ours    bool          // the host-agent's own request on the client's behalf
 }
 
-// queueUp queues a delivery for the host.
 func (w *hostWriter) queueUp(d delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +85,6 @@ func (w *hostWriter) startLocked() {
 	}
 }
 
-// leave records the client's close.
 func (w *hostWriter) leave(code ahp.CloseCode, reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +92,7 @@ func (w *hostWriter) leave(code ahp.CloseCode, reason string) {
 	w.startLocked()
 }
 
-// left returns the client's close, or nil while it is connected.
+// left returns the client's close, or nil while the client is connected.
 func (w *hostWriter) left() *clientClose {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +148,8 @@ func (w *hostWriter) write(sock hostSocket) {
 	}
 }
 
-// writeOne writes a message to the host if the gates permit it. Each origin and each verdict has its branch.
+// writeOne unseals a message if necessary, and writes it to the host if the gates permit it. It
+// answers requests for the host-agent itself. Each origin and each verdict has its branch.
 func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 	if d.own {
 		w.answers.Add(-1)
@@ -232,10 +231,9 @@ func (w *hostWriter) trace(env *ahp.Envelope, d *delivery) *tracing.Request {
 	return w.c.traced.HostAgent(env, len(d.message), d.arrived)
 }
 
-// decide lets the gates judge a message of the client, or of the relay in the client's name, and
-// lets them answer it. It first waits for queue space for an answer. It holds order: an answer
-// queued before an earlier host message has a higher serverSeq, and the client would drop that
-// message as old.
+// decide lets the gates judge a message for the host, and queues their answer, if any, for the
+// client. It first waits for queue space for an answer. It holds order, so the answer follows
+// earlier host messages: the client would drop a host message with a lower serverSeq as old.
 func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, error) {
 	if err := w.c.conn.WaitToAnswer(w.c.ended); errors.Is(err, routing.ErrStalled) {
 		w.c.slow()
@@ -270,7 +268,8 @@ func (w *hostWriter) answerClient(env *ahp.Envelope, answer []byte) {
 }
 
 // noteSent records the clientId in an initialize or reconnect that is about to be written to the
-// host, and probes the client's earlier connections.
+// host, and probes the client's earlier connections. Once the host has accepted one such request,
+// the clientId stays.
 func (w *hostWriter) noteSent(env *ahp.Envelope) {
 	if env.Kind != ahp.Request || string(env.Method) != "initialize" && string(env.Method) != "reconnect" {
 		return

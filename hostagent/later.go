@@ -13,14 +13,14 @@ import (
 const maxLater = 5 * time.Minute
 
 // A limitError reports that a relay refused a request because of a limit (HTTP
-// 429), or because many other host-agents arrive at the same time (503).
+// 429), or because it is busy (HTTP 5xx with Retry-After).
 type limitError struct {
 	error
 	after time.Duration // pause that the relay demands
 	busy  bool          // the relay is busy, and gives each host-agent a different pause
 }
 
-// Unwrap returns the refusal without its time.
+// Unwrap returns the refusal without its pause.
 func (e *limitError) Unwrap() error { return e.error }
 
 // A pausing delays a host-agent's next request after a relay refused one
@@ -59,7 +59,7 @@ func (p *pausing) refused(e *limitError) (until time.Time) {
 	return p.until
 }
 
-// granted ends the pauses.
+// granted ends the pause, and forgets earlier refusals.
 func (p *pausing) granted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,7 +34,7 @@ func (s librarySocket) Read() (message []byte, binary bool, err error) {
 	return message, kind == websocket.MessageBinary, err
 }
 
-// Whole implements hostSocket. The library cannot tell.
+// Whole implements hostSocket. The library does not show its read buffer.
 func (s librarySocket) Whole() bool { return false }
 
 // Write implements hostSocket.

@@ -12,8 +12,8 @@ import (
 )
 
 // A clientLine carries a hostConn's messages to its client. On a sealed connection, it seals them.
-// A client may move to a different relay; its hostConn then keeps its clientLine, and now points to
-// the new connection (see move).
+// A client may move to a different relay; its hostConn then keeps its clientLine, whose field now
+// points to the new connection (see move).
 type clientLine struct {
 	seal *sealing // seals and opens messages; nil if the host is not sealed
 
@@ -21,11 +21,11 @@ type clientLine struct {
 	moving atomic.Pointer[move] // the client's move to another relay, or nil. Set under order and sending
 
 	sending  sync.RWMutex       // held to send without the connection's order
-	reserved *routing.AgentConn // has a reservation; nil: none. Owned by the reader
+	reserved *routing.AgentConn // the connection that has a reservation; nil: none. Owned by the reader
 	ready    bool               // the host has accepted initialize or reconnect; guarded by the connection's order
 
 	mu   sync.Mutex // guards changes of now and moving, and gone. Routing's lock may be held
-	gone bool       // the client's last line has ended: it cannot move any more
+	gone bool       // the client cannot move any more, because its last line has ended
 }
 
 func newClientLine(conn *routing.AgentConn) *clientLine {
@@ -197,7 +197,7 @@ func (l *clientLine) Abort(code ahp.CloseCode, reason string) {
 // Relay is [routing.AgentConn.Relay].
 func (l *clientLine) Relay() string { return l.now.Load().Relay() }
 
-// Probe is [routing.AgentConn.Probe]. A client on the move gets some time to arrive instead.
+// Probe is [routing.AgentConn.Probe]. A client on the move gets hurryTime to arrive instead.
 func (l *clientLine) Probe() {
 	if m := l.moving.Load(); m != nil {
 		m.hurry()

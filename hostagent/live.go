@@ -55,7 +55,7 @@ func (l CanvasLive) check() error {
 // Times and bounds of canvas streams.
 const (
 	checkEvery = 250 * time.Millisecond
-	awayTime   = 10 * time.Minute // a client that left may return within this time; relays wait as long
+	awayTime   = 10 * time.Minute // a client that left may return within this time, the default of the relays' --hold
 	arriveTime = 30 * time.Second // a client that returned has this long to subscribe again
 
 	maxStreams  = 2048 // most streams, for all relays together
@@ -130,7 +130,6 @@ func (l *live) serve(ctx context.Context) {
 	_ = l.server.Serve(streamListener{l}) // until end
 }
 
-// end ends all streams.
 func (l *live) end() {
 	l.once.Do(func() { close(l.closed) })
 	_ = l.server.Close()
@@ -435,7 +434,6 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.agent.canvases.Serve(w, r, seen.place)
 }
 
-// refuseLive sends an error response in place of the application.
 func refuseLive(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, why, status)
@@ -468,7 +466,7 @@ func (u usage) refuses(r *http.Request) (status int, why string) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch upgrades := len(r.Header["Upgrade"]) > 0; {
 	case !u.look:
-		return http.StatusForbidden, "canvases by URL are disabled on this host"
+		return http.StatusForbidden, "canvases by URL are disabled on this host, or not permitted to this client"
 	case upgrades && !(u.sockets && reads && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")):
 		return http.StatusForbidden, "this canvas is read-only: WebSockets are not permitted"
 	case !reads && !u.use:
@@ -494,7 +492,7 @@ const accessHeader = "Ahp-Canvas-Access"
 // canvas.
 func (l *live) checked(w http.ResponseWriter, s *canvasStream, use usage) {
 	if !use.look {
-		refuseLive(w, http.StatusForbidden, "canvases by URL are disabled on this host")
+		refuseLive(w, http.StatusForbidden, "canvases by URL are disabled on this host, or not permitted to this client")
 		return
 	}
 	at, access := s.open.Canvas, use.word()

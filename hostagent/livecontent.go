@@ -62,7 +62,6 @@ type canvasContent struct {
 	data     []byte
 }
 
-// contentType returns the Content-Type to serve.
 func (c *canvasContent) contentType() string {
 	if _, _, err := mime.ParseMediaType(c.mimeType); err != nil {
 		return "application/octet-stream"
@@ -70,7 +69,7 @@ func (c *canvasContent) contentType() string {
 	return c.mimeType
 }
 
-// readContent decodes the host's response.
+// readContent decodes the host's response. If that fails, it returns the HTTP status and an error.
 func readContent(response []byte) (canvasContent, int, error) {
 	var answer struct {
 		Result struct {

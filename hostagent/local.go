@@ -44,7 +44,6 @@ type localAddr string
 func (localAddr) Network() string  { return "local" }
 func (a localAddr) String() string { return string(a) }
 
-// connect opens a connection to the host.
 func (l *Local) connect(ctx context.Context) (net.Conn, error) {
 	ours, theirs, err := connPair()
 	if err != nil {

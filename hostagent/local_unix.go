@@ -11,7 +11,7 @@ import (
 
 // connPair returns two connected sockets.
 func connPair() (net.Conn, net.Conn, error) {
-	syscall.ForkLock.RLock() // no child may inherit them
+	syscall.ForkLock.RLock() // no child process may inherit the sockets
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err == nil {
 		syscall.CloseOnExec(pair[0])

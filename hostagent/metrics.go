@@ -136,7 +136,7 @@ func (m *metrics) serve(ctx context.Context, address string, log *slog.Logger) {
 	serveHTTP(ctx, listener, meter.Page(m.registry, listener.Addr()))
 }
 
-// serveHTTP serves requests for the host's owner until ctx ends.
+// serveHTTP serves a listener's requests until ctx ends.
 func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: controlTimeout, WriteTimeout: controlTimeout,

@@ -21,7 +21,7 @@ const (
 	pingTimeout  = 5 * time.Second        // silence after which a host is reported as silent
 	listenEvery  = time.Second            // how often to check whether a silent host has sent a message to a client
 	identifyTime = time.Second            // time for a host to report its AHP versions before its presence is announced without them
-	aliveWithin  = 500 * time.Millisecond // time to choose between two close codes when a host's connection ends
+	aliveWithin  = 500 * time.Millisecond // how long alive waits for a sign of life
 	endWithin    = 200 * time.Millisecond // a host that shuts down may still close the connection this long after an answer
 	retryFirst   = 100 * time.Millisecond
 	retryMost    = 2 * time.Second
@@ -35,7 +35,7 @@ const (
 type condition struct {
 	state   registry.State
 	reason  string        // close reason for clients while offline
-	silent  time.Duration // silence when it was noticed; 0 if the host answers
+	silent  time.Duration // length of the silence when the monitor noticed it; 0 if the host answers
 	version string        // version of the host's software, and its AHP versions
 }
 
@@ -53,9 +53,9 @@ type pinger interface {
 }
 
 // A monitor keeps a connection of its own to the host, so the host's state is
-// known while no client is connected. It sends requests that every host answers at any
-// time: a ping, and an initialize that offers no AHP version. The host answers the
-// latter with an error that lists its versions, so the monitor never becomes a client.
+// known while no client is connected. It sends a ping, and an initialize that offers no
+// AHP version. A host answers this initialize with an error that lists its versions, so
+// the monitor never becomes a client.
 //
 // The monitor reports a host as gone only with proof: the host closed the connection,
 // no process accepts a new one, or the host's machine acknowledged nothing for the
@@ -64,8 +64,8 @@ type pinger interface {
 // Every message or control frame on this connection, and every message to a client, is a
 // sign of life.
 //
-// Hosts of AHP 1.0 close a connection after they refuse its offer. A close directly
-// after that answer therefore proves nothing, and the monitor does not ask for
+// Hosts of AHP 1.0 close a connection after they refuse this initialize. A close
+// directly after the refusal therefore proves nothing, and the monitor does not ask for
 // versions on the next connection.
 type monitor struct {
 	upstream string // the host's name in log and error messages
@@ -99,7 +99,6 @@ func newMonitor(upstream string, dial monitorDial, resume time.Duration, log *sl
 	}
 }
 
-// run monitors the host until ctx ends.
 func (m *monitor) run(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = retryFirst, retryMost
@@ -126,7 +125,6 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// rest stops the timers.
 func (m *monitor) rest() {
 	m.inReach()
 	m.mu.Lock()
@@ -246,7 +244,6 @@ func (m *monitor) identify(sock hostSocket, versions bool, ended <-chan error) e
 	}
 }
 
-// pause returns the time until the next check.
 func (m *monitor) pause() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,9 +256,9 @@ func (m *monitor) pause() time.Duration {
 	return max(time.Until(m.asked.Add(pingTimeout)), 0)
 }
 
-// check requests a sign of life, or checks whether the requested one has arrived. It
-// sends no second request in the meantime: a host that does not read would collect
-// them.
+// check requests a sign of life, or checks whether a requested sign of life is overdue.
+// It sends no second request in the meantime: a host that does not read would collect
+// the requests.
 func (m *monitor) check(sock hostSocket) error {
 	m.mu.Lock()
 	_, below := sock.(pinger)
@@ -302,7 +299,8 @@ func (m *monitor) expectLife() {
 	}
 }
 
-// overdue checks whether the host has been silent for too long.
+// overdue announces that the host is silent if no sign of life has arrived within
+// pingTimeout. Without control frames, a host that has sent nothing yet counts as alive.
 func (m *monitor) overdue() {
 	m.mu.Lock()
 	since, announced, mute := m.asked, m.silent > 0, m.sock != nil && !m.spoke
@@ -316,7 +314,7 @@ func (m *monitor) overdue() {
 	case mute, m.heard != nil && m.heard().After(since):
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.livesLocked() // old data may have waited in the receive buffer
+		m.livesLocked() // without turnLocked, because old data may have waited in the receive buffer
 		return
 	case announced:
 		return
@@ -405,14 +403,14 @@ func (m *monitor) learn(result ahp.InitializeResult) {
 	m.knownLocked()
 }
 
-// knownLocked announces the host's version.
+// knownLocked announces the host's version if the host is present.
 func (m *monitor) knownLocked() {
 	if m.err == nil {
 		m.announceLocked()
 	}
 }
 
-// versionLocked returns the host's software, or, if it is unknown, its AHP versions.
+// versionLocked returns the host's software and its AHP versions, as far as they are known.
 func (m *monitor) versionLocked() string {
 	switch {
 	case m.speaks == "":
@@ -423,7 +421,6 @@ func (m *monitor) versionLocked() string {
 	return m.name + ", AHP " + m.speaks
 }
 
-// online announces that the host is present.
 func (m *monitor) online() {
 	m.inReach()
 	m.mu.Lock()
@@ -437,7 +434,6 @@ func (m *monitor) online() {
 	}
 }
 
-// away announces that the host is absent.
 func (m *monitor) away(err error) {
 	m.mu.Lock()
 	news := m.err == nil || m.sock != nil || m.err.Error() != err.Error()
@@ -569,7 +565,6 @@ func (m *monitor) readLoop(sock hostSocket) error {
 	}
 }
 
-// answered handles a response of the host.
 func (m *monitor) answered(env *ahp.Envelope) {
 	switch {
 	case ahp.SameID(fmt.Append(nil, pingID), env.ID):

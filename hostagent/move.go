@@ -41,7 +41,7 @@ import (
 // Bounds of kept connections.
 const (
 	keptTime   = resume.DefaultTime   // longest absence of a client
-	keptMost   = resume.DefaultWindow // kept bytes of one connection above which its host is not read
+	keptMost   = resume.DefaultWindow // kept bytes of one connection above which the host is not read on it
 	keptPerson = 32 << 20             // the same bound for all connections of a person together
 	keptTotal  = 64 << 20             // the same bound for all connections together
 	keptCost   = 64                   // bytes counted for each message in addition to its length
@@ -49,7 +49,7 @@ const (
 	leaveLineTime = 10 * time.Second // wait for the previous line's end after the client has arrived
 	hurryTime     = 3 * time.Second  // remaining time once the client has also opened a new connection
 
-	revokedEvery = time.Second // longest time from a revocation to the end of its kept connections
+	revokedEvery = time.Second // interval in which a relay is asked which clients are revoked
 	revokedMost  = 128         // most connections in a request to a relay
 )
 
@@ -66,7 +66,6 @@ func newMoves() *moves {
 	return &moves{pool: resume.NewPool(keptPerson, keptTotal), added: make(chan struct{}, 1), byTicket: map[string]*move{}}
 }
 
-// add adds a move, unless its ticket is in use.
 func (s *moves) add(m *move) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +139,7 @@ type move struct {
 	c      *hostConn
 	ticket string
 	holder auth.Holder
-	left   chan struct{} // closed when the previous line has ended in order
+	left   chan struct{} // closed when the previous line has ended with CloseShuttingDown
 	over   chan struct{} // closed when the move is over: the client has arrived, or the connection has ended
 	timer  *time.Timer
 
@@ -156,7 +155,6 @@ type keptMessage struct {
 	binary           bool
 }
 
-// keep keeps a message of the host.
 func (m *move) keep(message []byte, binary bool, channel []byte) error {
 	if len(message) <= routing.MaxLent {
 		message = bytes.Clone(message)
@@ -296,7 +294,7 @@ func (c *hostConn) beginMove(as *routing.Move) bool {
 }
 
 // leaves records that the present line has ended. It returns true if the client may
-// continue on another line. Routing calls it under its lock.
+// continue on another line. Routing calls leaves under routing's lock.
 func (l *clientLine) leaves(code ahp.CloseCode) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -320,7 +318,7 @@ type arrival struct {
 	bye *clientClose
 }
 
-// connect accepts a client that has moved to this relay, and returns at once.
+// connect accepts the new line of a client that changes relays, and returns at once.
 func (s *moves) connect(a *Agent, conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	in := &arrival{conn: conn, gone: make(chan struct{})}
 	a.conns.Go(func() {
@@ -385,7 +383,7 @@ func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 		return false
 	}
 	in.enter(c)
-	_ = in.conn.Opened() // these fail if the client has left
+	_ = in.conn.Opened() // this and the calls below fail if the client has left
 	if l.ready {
 		_ = in.conn.Ready()
 	}

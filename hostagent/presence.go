@@ -86,7 +86,6 @@ const (
 	settledEvery = 20 * time.Millisecond
 )
 
-// hostChanged sets the host's condition.
 func (p *presence) hostChanged(now condition) {
 	p.mu.Lock()
 	p.current.State, p.current.Reason, p.current.HostVersion = now.state, now.reason, now.version
@@ -95,7 +94,6 @@ func (p *presence) hostChanged(now condition) {
 	signal(p.changed)
 }
 
-// clients changes the client count by n.
 func (p *presence) clients(n int) {
 	p.mu.Lock()
 	p.current.Clients += n

@@ -27,7 +27,7 @@ import (
 //
 //	POST   /?port=3000  opens a preview, or finds the open one → Preview
 //	GET    /            → the subject's previews in that session, or all for ahp-root://
-//	DELETE /?id=…       closes one of these
+//	DELETE /?id=…       closes one of the listed previews
 //
 // A preview stays open until it is closed, its session is removed, the owner kicks its
 // subject, or it is unused for previewIdle. Each preview has a new id, so an address of a
@@ -89,17 +89,16 @@ type openPreview struct {
 	authority string // only clients with this class of authority may use the preview
 	policy    gate.Policy
 	used      time.Time // when a browser last sent a request
-	left      time.Time // when a client of it last left; zero if that client was kicked or its token has ended
+	left      time.Time // when a client that may use the preview last left; zero if that client was kicked or its token has ended
 }
 
-// isFor reports whether a client may use the preview.
 func (p *openPreview) isFor(who viewer) bool {
 	return p.Subject == who.subject && p.authority == who.authority
 }
 
 var errPreviews = fmt.Errorf("too many open previews (limits: %d per subject, %d in total): close one first", subjectsPreviews, maxPreviews)
 
-// add opens a preview, or returns the open one for the same subject, session and port.
+// add opens a preview, or returns the open one for the same subject, authority, session and port.
 func (p *previews) add(who viewer, channel string, port uint16, policy gate.Policy) (Preview, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

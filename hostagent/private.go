@@ -114,7 +114,6 @@ func (p *privateSessions) set(owner, session string, private bool, channels []st
 	return private, nil
 }
 
-// owned returns the subject's private sessions.
 func (p *privateSessions) owned(subject string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

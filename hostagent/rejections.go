@@ -30,7 +30,7 @@ const otherClient = "other"
 // A pace delays a client that repeats rejected actions. Its methods must not be called
 // concurrently.
 type pace struct {
-	due map[string]time.Time // for each action, the time until which its rejections so far would last at one per rejectedEvery
+	due map[string]time.Time // for each action, when its rejections so far would end if one took rejectedEvery
 }
 
 // wait counts a rejection of an action, and returns how long to delay the client's next
@@ -91,7 +91,6 @@ func isPlain(name string) bool {
 	return true
 }
 
-// note counts a rejection.
 func (r *rejections) note(one rejectedAction) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -64,8 +64,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the relay refuses (HTTP %d): %s", e.Status, e.Text)
 }
 
-// ofToken reports whether the relay refused the token itself. All relays with the same
-// keys would then refuse it.
+// ofToken reports whether the relay refused the token itself, or sent a response that the
+// host-agent cannot use. Other relays with the same keys would then do the same.
 func (e *RefusedError) ofToken() bool {
 	return e.Status == 0 || e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 }
@@ -102,7 +102,8 @@ func (a *access) headers() (http.Header, error) {
 }
 
 // credentialsFrom requests NATS credentials for this host-agent's nkey from one relay.
-// It presents the enrolment token, and proves that it has the nkey's seed.
+// It presents the enrolment token or credential, and proves that it has the nkey's seed
+// and the credential's key.
 func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT string, err error) {
 	login := a.login()
 	challenge, err := a.challenge(ctx, relay, login)
@@ -203,8 +204,8 @@ func (a *access) post(ctx context.Context, relay, path string, header http.Heade
 	return nil
 }
 
-// exchange sends a request to a relay. It returns the response and its body, which
-// exchange has already closed.
+// exchange sends a request to a relay. It returns the response, whose body is already
+// closed, and the body's bytes.
 func exchange(client *http.Client, relay string, request *http.Request) (response *http.Response, data []byte, err error) {
 	response, err = client.Do(request)
 	if err != nil {
@@ -222,7 +223,6 @@ func notRelay(relay string) error {
 	return fmt.Errorf("relay %s: the response is not that of a relay", relay)
 }
 
-// refusal returns the error for an unsuccessful response.
 func refusal(relay string, response *http.Response, data []byte) error {
 	status, text := response.StatusCode, shorten(string(data))
 	var failure struct{ Error string }

@@ -17,7 +17,7 @@ import (
 )
 
 // relays holds the base URLs of one cluster's relays. Each host has an order of its own,
-// computed from its name. This spreads host-agents over the relays, and the host-agents
+// computed from its name. This order spreads host-agents over the relays, and the host-agents
 // of a failed relay over all other relays.
 type relays struct {
 	home string // the first relay in this host's order
@@ -70,8 +70,8 @@ func (r *relays) inOrder() []string {
 	return slices.Clone(r.urls)
 }
 
-// answered makes a relay that answered the first in the order of attempts. The relays
-// before it did not answer, and become the last.
+// answered puts a relay that answered first in the order of attempts. The relays that
+// were before it become the last.
 func (r *relays) answered(relay string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func natsURL(relay string) string {
 }
 
 // share returns a context with an equal part of the remaining time for one of n
-// attempts. With n = 1, the attempt gets all of it.
+// attempts, or with relayTimeout if ctx has no deadline.
 func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	deadline, limited := ctx.Deadline()
 	if !limited {
@@ -141,8 +141,8 @@ func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(deadline)/time.Duration(n))
 }
 
-// joined returns why no relay issued credentials. The error is temporary unless all of
-// them refused.
+// joined returns why no relay granted a request. The error is temporary unless all
+// relays refused.
 func joined(failures []error) error {
 	if len(failures) == 1 {
 		return failures[0]

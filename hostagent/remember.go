@@ -24,7 +24,7 @@ import (
 //	← {"id":1,"result":{"tenant":"…","keyId":"…","verifier":"…","records":{"ID":"…"}}}  otherwise
 //	← {"method":"relay/rememberKeysChanged","params":{"channel":"ahp-root://"}}
 //
-// The notification goes only to clients that have requested keys. They request them again.
+// The notification goes only to clients that have requested keys. They then request the new keys.
 const (
 	rememberMethod  = "relay/rememberKeys"
 	rememberChanged = `{"jsonrpc":"2.0","method":"relay/rememberKeysChanged","params":{"channel":"ahp-root://"}}`
@@ -74,8 +74,8 @@ func (l lastStates) dial(ctx context.Context) (watch.Socket, error) {
 	return l.agent.dialForMonitor(ctx, nil)
 }
 
-// run writes the last state of sessions until ctx ends. If that is turned off, it removes
-// the records of an earlier run.
+// run writes the last state of sessions until ctx ends. Without a keeper, it removes the
+// records of an earlier run if Remember is off or the host is sealed.
 func (l lastStates) run(ctx context.Context, conn *broker.Conn) {
 	ask := keeperAt(l.agent, conn)
 	switch {
@@ -86,8 +86,8 @@ func (l lastStates) run(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// keeperAt returns a function that sends requests to the relay which stores last states.
-// That relay also knows revocations.
+// keeperAt returns a function that sends requests about last states to a relay. The
+// relay also knows which holders are revoked.
 func keeperAt(a *Agent, conn *broker.Conn) remembering.Ask {
 	return func(ctx context.Context, data []byte) ([]byte, error) {
 		return conn.Request(ctx, remember.Subject(a.tenant, a.host), data)
@@ -129,7 +129,7 @@ func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) 
 		keys, err := keeper.Keys(c.policy, c.keyHolder())
 		if err != nil {
 			c.log.Warn("keys for remembered sessions not handed out", "error", err)
-			return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot keep its keys", nil)
+			return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot record that this client has the keys", nil)
 		}
 		result, _ := json.Marshal(keys) // all fields can be encoded
 		return ahp.AppendResult(nil, env.ID, result)

@@ -104,7 +104,7 @@ type connState struct {
 }
 
 // report returns the current state, and the counts since the previous call. Routing
-// calls it under its locks.
+// calls report under routing's locks.
 func (r *reporter) report() routing.Report {
 	state := connState{MCP: r.mcp.State(), Seen: map[string]map[string]int64{}}
 	r.mu.Lock()

@@ -16,8 +16,8 @@ import (
 
 // A runFile records the instance of a host-agent for the next host-agent of the same
 // host. The running host-agent holds the file's lock. A host-agent that gets the lock
-// knows that the previous one has ended, even if it was killed. It then releases the
-// host for it, in case no sentinel has done so.
+// knows that the previous one has ended, even if it was killed. The new host-agent then
+// releases the host for the previous one, in case no sentinel has done so.
 //
 // The lock proves only that the process which had this file open, under this kernel
 // since its boot, has ended. So the note contains the file's inode and the kernel's
@@ -156,7 +156,6 @@ func (a *Agent) enter() *run {
 	return r
 }
 
-// previous returns the ended instances that may not have released the host.
 func (r *run) previous() []string {
 	if r.file == nil {
 		return nil
@@ -164,14 +163,12 @@ func (r *run) previous() []string {
 	return r.file.previous
 }
 
-// holds records that this instance has the host.
 func (r *run) holds() {
 	if r.file != nil {
 		r.check(r.file.holds(r.instance))
 	}
 }
 
-// released records that the host is released.
 func (r *run) released() {
 	if r.file != nil {
 		r.check(r.file.released())

@@ -61,8 +61,8 @@ func decodePieces(encoded []byte, each func(payload, whole []byte, first, last, 
 	}
 }
 
-// sharesHost reports whether a client shares its connection to the host with others: it came by a
-// link, and has level look. A host process of the client's own (a command) is not shared.
+// sharesHost reports whether a client shares its connection to the host with others: the client came
+// by a link, and has level look. A host process of the client's own (a command) is not shared.
 func (c *hostConn) sharesHost() bool {
 	seal := c.conn.seal
 	return seal != nil && seal.guest && !c.agent.ownProcess() && !c.policy.Access.Includes(auth.AccessTalk)
@@ -153,9 +153,9 @@ func (s *viewerSocket) Read() (message []byte, binary bool, err error) {
 	}
 }
 
-// piece adds a frame's pieces to the incomplete message. It returns the message if that is complete
-// now, else nil. A message longer than routing.MaxLent is a copy, because the caller may keep it
-// and other viewers have the same frame.
+// piece adds a frame's pieces to the incomplete message. It returns the message if complete, else
+// nil. A message longer than routing.MaxLent is a copy, because the caller may keep the message and
+// other viewers have the same frame.
 func (s *viewerSocket) piece(f routing.Frame) (message []byte) {
 	decodePieces(f.Data, func(payload, _ []byte, first, last, _ bool) {
 		switch {
@@ -281,7 +281,7 @@ func (u *crowdLine) carry() error {
 	}
 }
 
-// room adds n bytes to ahead. It first waits while they would exceed audienceAhead; a single
+// room adds n bytes to ahead. It first waits while ahead would exceed audienceAhead; a single
 // message may be larger.
 func (u *crowdLine) room(n int) error {
 	for {

@@ -66,7 +66,7 @@ func (c *viewerCrowd) forget(v *viewerSocket) {
 	c.left = slices.DeleteFunc(c.left, func(other routing.ClientConn) bool { return other == v })
 }
 
-// follow makes the client a member, and returns true if it could. The client must have asked for
+// follow makes the client a member of the crowd, and reports success. The client must have asked for
 // shared messages, its connection must not be moving, and its earlier messages must have left the
 // host-agent.
 func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
@@ -91,8 +91,8 @@ func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
 	return true
 }
 
-// readyLocked makes the crowd's keys if it has none. It reports whether a client may enter, which
-// is so until the keys end.
+// readyLocked makes the crowd's keys if it has none. It reports whether a client may enter: the keys
+// have not ended.
 func (c *viewerCrowd) readyLocked() bool {
 	if c.keys == nil {
 		var err error
@@ -128,8 +128,9 @@ func (s *sealing) leaveCrowd() {
 	c.removeLocked(s)
 }
 
-// leaveCrowd takes a client out of its crowd before its gates judge a message from it, and records
-// in its view which messages it got there. The connection's order is held.
+// leaveCrowd takes the client out of its crowd before the gates judge a message from the client. It
+// records in the connection's view which messages the client got in crowds. The connection's order
+// is held.
 func (c *hostConn) leaveCrowd() {
 	seal := c.conn.seal
 	if seal == nil || !seal.guest {
@@ -142,8 +143,8 @@ func (c *hostConn) leaveCrowd() {
 }
 
 // endCrowds ends the keys of all crowds in which the client was, when its connection ends. If now is
-// true, the keys end at once, so a client that the host closes cannot read on. Otherwise, they end
-// after leftTime. The sealing's mutex is held.
+// true, the keys end at once, so a client that the host-agent closes cannot read on. Otherwise, the
+// keys end after leftTime. The sealing's mutex is held.
 func (s *sealing) endCrowds(now bool) {
 	for _, c := range s.seats {
 		c.expire(now)

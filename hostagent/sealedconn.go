@@ -132,8 +132,8 @@ func (c *sealedConn) Flush() {
 	c.earlyLocked(delivery{flush: true})
 }
 
-// earlyLocked queues a delivery until the client is admitted. A correct client sends few
-// messages before that.
+// earlyLocked queues a delivery until the client is admitted. Above maxEarly, it ends the
+// handshake: a correct client sends few messages before that.
 func (c *sealedConn) earlyLocked(d delivery) {
 	if len(c.early) >= maxEarly {
 		c.end()
@@ -288,7 +288,8 @@ var (
 	errPairLate    = errors.New("the pairing was not confirmed at the host in time: start again with a new code")
 )
 
-// pair waits until a person has confirmed the device.
+// pair waits until a person at the host has confirmed the device. It returns an error if
+// the device is not admitted.
 func (c *sealedConn) pair(s *sealing, arrival *sealed.Arrival, code sealed.Code) error {
 	w, err := c.agent.seals.proved(code, arrival.Identity, arrival.Greeting.Name)
 	if err != nil {
@@ -334,7 +335,7 @@ func (c *sealedConn) confirm(s *sealing, w *waitingDevice) (bool, error) {
 				return // ctx has ended
 			}
 			if message, err := s.open(&d); err != nil || message != nil {
-				failed <- errors.New("the device speaks before it is admitted")
+				failed <- errors.New("the device sent a message before it was admitted")
 				return
 			}
 		}

@@ -16,7 +16,7 @@ import (
 type sealing struct {
 	agent   *Agent
 	line    *clientLine
-	session *sealed.Session // open is called by one goroutine at a time
+	session *sealed.Session // its Open is called by one goroutine at a time
 	window  time.Duration   // the connection ends after a silence of Beat plus this time
 	end     func()          // ends the connection to the host
 	device  *sealed.Authority
@@ -153,7 +153,7 @@ func (s *sealing) close(code ahp.CloseCode, reason string) {
 }
 
 // silence ends the stream without a close record, because the connection is about to be
-// cut. The client gets no more keys. Its sets and crowds get new keys.
+// cut. The client gets no more keys. The sets and crowds that it was in get new keys.
 func (s *sealing) silence() {
 	s.mu.Lock()
 	s.over = true
@@ -169,7 +169,7 @@ func (s *sealing) stop() {
 	s.held = 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true // it joins no more sets
+	s.over = true // so the stream joins no more sets
 	s.endCrowds(false)
 	s.agent.seals.shared.leave(s, false)
 	s.timer.Stop()
@@ -321,7 +321,6 @@ type sealedAnswer struct {
 	Error   string       `json:"error,omitempty"`
 }
 
-// ask answers a device's request.
 func (s *sealing) ask(body []byte) error {
 	var asked sealedAsk
 	if len(body) > maxAsk || json.Unmarshal(body, &asked) != nil {

@@ -55,7 +55,7 @@ func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
 }
 
 // newLinkDevice returns a device for a link. Its fingerprint, which is the link's ID, does not begin
-// with a hyphen: host-agent unshare would take that for flags.
+// with a hyphen: host-agent unshare would read such an ID as flags.
 func newLinkDevice() (d *sealed.Device, err error) {
 	for d, err = sealed.NewDevice(); err == nil && strings.HasPrefix(d.Identity().Fingerprint().String(), "-"); {
 		d, err = sealed.NewDevice()
@@ -63,7 +63,7 @@ func newLinkDevice() (d *sealed.Device, err error) {
 	return d, err
 }
 
-// makeLink makes a link durably, if the host has the session.
+// makeLink makes a link durably, if the host shows the session.
 func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, error) {
 	now := time.Now()
 	made, err := order.link(now)
@@ -108,14 +108,14 @@ func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 		return over
 	})
 	if links >= maxLinks || len(v.state.Devices) >= maxDevices {
-		return fmt.Errorf("this host has %d links, and %d devices with them; want fewer than %d and %d: end links, or remove devices", links, len(v.state.Devices), maxLinks, maxDevices)
+		return fmt.Errorf("this host has %d links, and %d devices including links; want fewer than %d and %d: end links, or remove devices", links, len(v.state.Devices), maxLinks, maxDevices)
 	}
 	v.state.Devices = append(v.state.Devices, made)
 	return v.saveLocked()
 }
 
 // errCrowded reports a link with the most viewers that it permits.
-var errCrowded = errors.New("as many people as this link permits are here already")
+var errCrowded = errors.New("this link has as many viewers as it permits")
 
 // enter counts a new connection of a link's device, and gives each viewer its own subject.
 // It returns false if the device is not a link's.

@@ -41,9 +41,9 @@ type sharedPart struct {
 	bodies []*routing.Notification
 }
 
-// snapshotIn returns the place and length of the snapshots in a host's answer; with whole,
-// of the answer's whole result, unless that is too long. The length is 0 if there is no
-// snapshot with a length from partLeast to partMost.
+// snapshotIn returns place and length of the shared part of a host's answer: its
+// snapshots, or, if whole is true and the answer's result is at most partMost long, the
+// whole result. The length is 0 if no snapshot has a length from partLeast to partMost.
 func snapshotIn(message []byte, whole bool) (at, n int) {
 	if len(message) < partLeast {
 		return 0, 0
@@ -78,7 +78,7 @@ func (h *sealShares) part(s *sealing, plain []byte) *sharedPart {
 	return p
 }
 
-// partOf returns the part, which may not be sealed yet, or nil if the reader has got it.
+// partOf returns the part, which may not be sealed yet, or nil if the reader already got it.
 func (h *sealShares) partOf(s *sealing, plain []byte) *sharedPart {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,7 +112,6 @@ func (p *sharedPart) seal() {
 	}
 }
 
-// forget frees a part.
 func (h *sealShares) forget(p *sharedPart) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,7 +133,7 @@ func (s *sharedParts) name(class string) []byte {
 }
 
 // takeJoined queues an answer whose snapshots are shared with other connections. It returns
-// taken = false if there are none. The mutex is held.
+// taken = false if the answer must be sealed for this connection alone. The mutex is held.
 func (s *sealing) takeJoined(message []byte) (taken, due bool, err error) {
 	at, n := snapshotIn(message, s.viewer) // on a shared connection, the whole result is the same for all viewers
 	if n == 0 || s.line.moving.Load() != nil {

@@ -47,7 +47,7 @@ type vaultAsked struct {
 	Session string    `json:"session"`
 	At      time.Time `json:"at"`
 	ID      string    `json:"id"`    // the random ID that relays and devices know
-	Nonce   string    `json:"nonce"` // an answer must contain it; it permits one answer
+	Nonce   string    `json:"nonce"` // an answer must contain the nonce, which permits one answer
 	Used    bool      `json:"used,omitempty"`
 	Ended   bool      `json:"ended,omitempty"` // the event has ended, and relays have not yet confirmed the end
 }
@@ -185,7 +185,7 @@ const maxNote = 3900
 // A pending is an event to be reported.
 type pending struct {
 	event *notice.Event // the event; nil if it has ended
-	asked vaultAsked    // its record, if the event needs a person
+	asked vaultAsked    // the event's record; only its ID if the event needs no person
 }
 
 // note returns the notification of an event for a browser's device, or false if the device
@@ -208,8 +208,8 @@ func (p *pending) note(host string, b *browser) (n sealedNote, ok bool) {
 	return n, b.policy.Sees(e.Session) && (e.Only == "" || e.Only == b.open.Subject)
 }
 
-// offers returns the answers that a notification offers. If the browser shows no details,
-// it offers refusals only: nobody should approve a request unseen.
+// offers returns the answers that a notification offers. Without details, a notification
+// offers refusals only, because a person should not approve an unseen request.
 func (b *browser) offers(e *notice.Event) (list []sealedOffer) {
 	form, options := e.FromAfar()
 	if form == notice.NoForm {
@@ -255,7 +255,6 @@ func (p *pending) pushes(host string, signer *sealed.Device, browsers []browser)
 	return list, nil
 }
 
-// sign returns the note's plaintext.
 func (n *sealedNote) sign(signer *sealed.Device) ([]byte, error) {
 	body, err := json.Marshal(n)
 	if err != nil {

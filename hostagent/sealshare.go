@@ -98,9 +98,9 @@ func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 	return h.sealLocked(set, s, plain, hash, now)
 }
 
-// foundLocked returns the sealed form of a message in the window, or nil. If the host sends
+// foundLocked returns the sealed form of a remembered message, or nil. If the host sends
 // equal messages, a reader gets a different sealed form of each, so relays cannot see
-// that they are equal.
+// that the messages are equal.
 func (h *sealShares) foundLocked(set *shareSet, s *sealing, plain []byte, hash uint64) *sharedMessage {
 	for _, m := range h.byHash[hash] {
 		if m.set == set && m.number > set.took[s] && bytes.Equal(m.plain, plain) {
@@ -110,9 +110,9 @@ func (h *sealShares) foundLocked(set *shareSet, s *sealing, plain []byte, hash u
 	return nil
 }
 
-// join returns a sealed message if the connection has the epoch's key or may get it now.
-// With the present key, the connection becomes a reader, and the key ends when it leaves. A
-// connection that is too late gets no key.
+// join returns the sealed message m if the connection has the key of m's epoch or may get
+// the key now. In the present epoch, the connection becomes a reader, and the key ends when
+// the connection leaves. A connection that is too late gets no key.
 func (set *shareSet) join(s *sealing, m *sharedMessage) *sharedMessage {
 	set.took[s] = m.number
 	if set.epoch != nil && set.epoch.Number() == m.epoch && m.number >= set.mark {
@@ -235,7 +235,7 @@ func (h *sealShares) leave(s *sealing, now bool) {
 	defer h.mu.Unlock()
 	for _, set := range h.sets {
 		_, reader := set.readers[s]
-		_, was := set.left[s] // it still has the set's key
+		_, was := set.left[s] // an unsubscribed connection still has the set's key
 		delete(set.readers, s)
 		delete(set.left, s)
 		delete(set.took, s)
@@ -258,7 +258,7 @@ func (h *sealShares) unsubscribed(s *sealing, channel []byte) {
 	}
 }
 
-// expire ends the set's epoch at once, or within leftTime.
+// expire ends the set's epoch at once if now is true, otherwise within leftTime.
 func (set *shareSet) expire(now bool) {
 	if now {
 		set.epoch = nil

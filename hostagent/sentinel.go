@@ -17,12 +17,10 @@ import (
 	"ahprelay/internal/memory"
 )
 
-// To a NATS server, a crashed host-agent looks like one with a broken network. But
-// clients must learn of a crash at once, and must not notice a short interruption. So
-// the host-agent starts a second process of its program, the sentinel, whose standard
-// input is a pipe from the host-agent. The pipe ends when the host-agent's process
-// ends. It carries lines of JSON: each is a [sentinelInput] that replaces the previous
-// one. The last is a farewell if the host-agent ends in good order.
+// The host-agent starts a second process of its program, the sentinel: see the package
+// documentation. The sentinel's standard input is a pipe from the host-agent. The pipe
+// carries lines of JSON: each is a [sentinelInput] that replaces the previous one. The
+// last is a farewell if the host-agent ends in good order.
 
 // A sentinelInput holds the data with which a sentinel reports a crash. It may contain
 // secrets, because it goes through the pipe.
@@ -47,9 +45,9 @@ const (
 	askAgain = time.Second
 )
 
-// RunSentinel waits until the host-agent at the other end of the pipe has ended. If it
-// sent no farewell, RunSentinel releases the host for it, so relays close its
-// clients and the next host-agent can serve the host at once. It retries for
+// RunSentinel waits until the host-agent at the other end of the pipe has ended. If no
+// farewell arrived, RunSentinel releases the host for that host-agent, so relays close
+// its clients and the next host-agent can serve the host at once. It retries for
 // sentinelTime, and returns the last error.
 func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 	in, err := readSentinelInput(pipe)
@@ -68,7 +66,7 @@ func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 
 // readSentinelInput returns the last line once the pipe ends or a farewell arrives.
 func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
-	debug.FreeOSMemory() // the program's start needed memory that the sentinel does not
+	debug.FreeOSMemory() // the program's start needed more memory than the sentinel
 	memory.ReleaseCode()
 	lines := bufio.NewScanner(pipe)
 	lines.Buffer(make([]byte, 0, 4<<10), maxSentinelInput)

@@ -91,7 +91,7 @@ func (s *Sharing) do(ctx context.Context, ask map[string]any, answer any) error 
 	return s.first(func(a *access, relay string) error { return s.askRelay(ctx, a, relay, text, answer) })
 }
 
-// first calls ask with one relay after the other until one answers.
+// first calls ask with one relay after the other until one answers or refuses.
 func (s *Sharing) first(ask func(a *access, relay string) error) error {
 	if err := checkRelays(s.Relays); err != nil {
 		return err

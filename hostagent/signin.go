@@ -23,9 +23,9 @@ import (
 	"ahprelay/routing"
 )
 
-// Sign-in of agents by the host-agent. Some authorization servers, such as GitHub's, do not
-// answer web pages, so the console cannot run the device flow (RFC 8628). The host-agent
-// runs it on the host's machine, with the client id that the host names:
+// Sign-in of agents by the host-agent. Some authorization servers, such as GitHub's, refuse
+// requests of web pages, so the console cannot run the device flow (RFC 8628). The host-agent
+// runs this flow on the host's machine, with the client id that the host names:
 //
 //	→ {"id":1,"method":"relay/signIn","params":{"channel":"ahp-root://","resource":"https://api.example.com"}}
 //	← {"id":1,"result":{"id":"…","code":"WDJB-MJHT","where":"https://example.com/device","whole":"…","expiresIn":900}}
@@ -59,7 +59,7 @@ const (
 	signInTimeout   = 10 * time.Second // longest time for a request to an authorization server
 	signInServers   = 4                // most authorization servers to try
 
-	signInEvery  = 10 * time.Second // a person may request a sign-in once per interval
+	signInEvery  = 10 * time.Second // a person may request a sign-in once per interval, after the first signInAtOnce
 	signInAtOnce = 5
 )
 
@@ -239,7 +239,7 @@ type offer struct {
 	finish func(context.Context) error
 }
 
-// run runs the sign-in, and answers the client's request with this id.
+// run runs the sign-in, and answers the client's request. request is the id of that request.
 func (s *signIn) run(ctx context.Context, request []byte) {
 	begun, err := s.begin(ctx)
 	if err != nil {
@@ -300,7 +300,6 @@ func (s *signIn) begin(ctx context.Context) (offer, error) {
 	}, err
 }
 
-// code requests a device code from the server.
 func (s *signIn) code(ctx context.Context, form url.Values) (code deviceCode, err error) {
 	if err := s.post(ctx, s.server.Device, form, &code); err != nil {
 		return code, err
@@ -525,8 +524,7 @@ func (s *signIn) get(ctx context.Context, address string, into any) error {
 	return s.do(r, into)
 }
 
-// post sends a form with the client id, and decodes the response. GitHub reports errors
-// with status 200.
+// post sends a form with the client id, and decodes the response.
 func (s *signIn) post(ctx context.Context, address string, form url.Values, into any) error {
 	form.Set("client_id", s.client.ID)
 	if s.client.Secret != "" {
@@ -551,7 +549,7 @@ func (s *signIn) do(r *http.Request, into any) error {
 	if err != nil || len(body) > maxSignInAnswer {
 		return fmt.Errorf("%s gives an unreadable answer", r.URL.Host)
 	}
-	refused := oauthError{site: r.URL.Host}
+	refused := oauthError{site: r.URL.Host} // checked before the status: GitHub reports errors with status 200
 	if json.Unmarshal(body, &refused) == nil && refused.Code != "" {
 		return &refused
 	}

@@ -52,7 +52,7 @@ func newLanding() *landing {
 	return &landing{state: rand.Text(), arrived: make(chan url.Values, 1)}
 }
 
-// take receives the server's answer. A nil landing expects none.
+// take receives the server's answer. A nil landing expects no answer.
 func (l *landing) take(said url.Values) error {
 	switch {
 	case l == nil || !l.expects.Load():

@@ -49,7 +49,6 @@ func (s *speaker) write(message []byte) error {
 	return s.sock.Write(message, false)
 }
 
-// reasonOf returns the reason in a gate's answer.
 func reasonOf(message []byte) string {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -64,7 +63,6 @@ func reasonOf(message []byte) string {
 	return "you may not do this"
 }
 
-// greet initializes the connection.
 func (s *speaker) greet(id int) error {
 	const hello = `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":%s,"capabilities":{}}}`
 	if err := s.write(fmt.Appendf(nil, hello, id, s.clientID, watch.Versions)); err != nil {
@@ -117,8 +115,8 @@ func (s *speaker) dispatch(channel []byte, seq int, action []byte) error {
 	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":%d,"action":%s}}`, channel, seq, action))
 }
 
-// next returns the host's next message. It answers the host's requests with an error. A
-// message above the limit has no content.
+// next returns the host's next message. It answers the host's requests with an error. Of a
+// message above the limit, it returns only the envelope.
 func (s *speaker) next() (ahp.Envelope, error) {
 	for {
 		message, _, err := s.sock.Read()

@@ -83,7 +83,7 @@ type HostFiles string
 
 // Values of HostFiles.
 const (
-	HostFilesAuto     HostFiles = "auto"     // shared if the upstream is a command, a Unix socket or a loopback address
+	HostFilesAuto     HostFiles = "auto"     // shared if the upstream is a command, a Unix socket, a lock file, a loopback address or in this process
 	HostFilesShared   HostFiles = "shared"   // shared
 	HostFilesSeparate HostFiles = "separate" // not shared
 )
@@ -117,7 +117,7 @@ func (u Upstream) Check() error {
 		return nil
 	}
 	if (u.URL == "") == (len(u.Command) == 0) {
-		return errors.New("upstream: want either a URL (ws://, wss://, unix:) or a command behind --")
+		return errors.New("upstream: want either a URL (ws://, wss://, unix: or lock:) or a command behind --")
 	}
 	if u.TokenFile != "" {
 		if _, err := u.token(); err != nil {
@@ -150,14 +150,14 @@ func (u Upstream) checkURL() error {
 	case parsed.Scheme == "unix", parsed.Scheme == lockScheme:
 		return nil
 	case parsed.Scheme != "ws" && parsed.Scheme != "wss":
-		return fmt.Errorf("upstream %q: scheme is %q; want ws://, wss:// or unix:/path", u, parsed.Scheme)
+		return fmt.Errorf("upstream %q: scheme is %q; want ws://, wss://, unix:/path or lock:/path", u, parsed.Scheme)
 	case parsed.Host == "":
 		return fmt.Errorf("upstream %q: no host in the URL", u)
 	}
 	return nil
 }
 
-var errMalformed = errors.New("upstream: the URL is malformed; want ws://host:port, wss://host or unix:/path")
+var errMalformed = errors.New("upstream: the URL is malformed; want ws://host:port, wss://host, unix:/path or lock:/path")
 
 func (u Upstream) token() (string, error) {
 	b, err := os.ReadFile(u.TokenFile)

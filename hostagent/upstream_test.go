@@ -31,7 +31,7 @@ func writeFile(t *testing.T, content string) string {
 
 func TestMalformedUpstreamsAreRefused(t *testing.T) {
 	token, empty, two := writeFile(t, " secret\n"), writeFile(t, "\n"), writeFile(t, "one two\n")
-	const malformed = "upstream: the URL is malformed; want ws://host:port, wss://host or unix:/path"
+	const malformed = "upstream: the URL is malformed; want ws://host:port, wss://host, unix:/path or lock:/path"
 	for _, test := range []struct {
 		upstream Upstream
 		want     string // a part of the error; empty if Check must accept it
@@ -41,9 +41,9 @@ func TestMalformedUpstreamsAreRefused(t *testing.T) {
 		{Upstream{URL: "unix:/run/host.sock", TokenFile: token}, ""},
 		{Upstream{URL: "unix:///run/host.sock"}, ""},
 		{Upstream{Command: []string{"sh", "-c", "exit"}}, ""},
-		{Upstream{}, "want either a URL (ws://, wss://, unix:) or a command behind --"},
+		{Upstream{}, "want either a URL (ws://, wss://, unix: or lock:) or a command behind --"},
 		{Upstream{URL: "ws://127.0.0.1:1", Command: []string{"sh"}}, "want either"},
-		{Upstream{URL: "http://127.0.0.1:1?tkn=secret"}, `"http://127.0.0.1:1": scheme is "http"; want ws://, wss:// or unix:/path`},
+		{Upstream{URL: "http://127.0.0.1:1?tkn=secret"}, `"http://127.0.0.1:1": scheme is "http"; want ws://, wss://, unix:/path or lock:/path`},
 		{Upstream{URL: "localhost:8080"}, `scheme is "localhost"; want ws://`},
 		{Upstream{URL: "127.0.0.1:8080"}, malformed},
 		{Upstream{URL: "ws://host:port?tkn=secret"}, malformed},

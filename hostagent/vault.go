@@ -76,9 +76,9 @@ const (
 	maxDevices  = 1000
 	maxWaiting  = 4 // most pairings that wait for a person
 
-	// maxRemoved bounds the removed devices and grants. They are never forgotten,
-	// because a grant may start at any later time. Removals by devices may fill half of
-	// the list, so the owner always has room.
+	// maxRemoved bounds the list of removed devices and grants. The list never forgets
+	// an entry, because a grant may start at any later time. Removals by devices may
+	// fill half of the list, so the owner always has room.
 	maxRemoved = 1 << 14
 )
 
@@ -133,7 +133,6 @@ func (v *vault) saveLocked() error {
 	return atomicfile.Replace(v.path, append(data, '\n'), 0o600)
 }
 
-// deviceLocked returns a device, or nil.
 func (v *vault) deviceLocked(f sealed.Fingerprint) *vaultDevice {
 	for i := range v.state.Devices {
 		if v.state.Devices[i].identity().Fingerprint() == f {
@@ -188,8 +187,8 @@ func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*
 // errManyRemoved reports that the list of removed devices and grants is full.
 var errManyRemoved = errors.New("this host has removed too many devices and grants: give it a new key, by removing its file in the host-agent's state directory, and pair its devices again")
 
-// remove removes a device, or a grant by its serial, durably. owner, at the host's own
-// terminal, has more room in the list than a device.
+// remove removes a device, or a grant by its serial, durably. owner is true for an order
+// from the host's own terminal, which may fill the whole list of removals.
 func (v *vault) remove(what string, owner bool) error {
 	if _, err := sealed.ParseFingerprint(what); err != nil {
 		return fmt.Errorf("%w: host-agent devices lists them", err)

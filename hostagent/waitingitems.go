@@ -27,7 +27,7 @@ const waitingMethod = "relay/waitingKeys"
 
 // Times and bounds of waiting items.
 const (
-	waitingRoom  = 8                // most unread announcements of new items; a single announcement is enough
+	waitingRoom  = 8                // most unread announcements of new items; one announcement is enough for all items
 	waitingAgain = 2 * time.Second  // time until the second round after an announcement, because a relay may learn of the item later
 	waitingEvery = 5 * time.Minute  // interval between rounds without an announcement
 	waitingAsk   = 5 * time.Second  // time for a relay's answer
@@ -77,8 +77,8 @@ func (w *waitingItems) books() *waitbook.Book {
 	return w.book
 }
 
-// run delivers items until ctx ends: at the start, after each login, and when a relay
-// announces an item.
+// run delivers items until ctx ends: at the start, after each login, when a relay
+// announces an item, and every waitingEvery.
 func (w *waitingItems) run(ctx context.Context, conn *broker.Conn) {
 	if w.book == nil {
 		return
@@ -169,9 +169,9 @@ func (w *waitingItems) batch(ctx context.Context, without []string) (b waiting.B
 	return b, nil
 }
 
-// round delivers all items in order, and reports the results. It stops at the first item
-// that cannot be delivered now. If the host does not accept an item, only the later items
-// of the same author wait.
+// round delivers all items in order, and reports the results. It stops at the first error
+// of a relay, the journal or the connection to the host. If the host answers but does not
+// accept an item, only the later items of the same author wait.
 func (w *waitingItems) round(ctx context.Context) error {
 	stuck := map[string]error{} // by author
 	for range mostBatches {
@@ -221,7 +221,6 @@ func someOf(stuck map[string]error) (authors []string) {
 	return authors
 }
 
-// reportAll reports the results that may be unknown to relays.
 func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
 	for _, id := range w.book.Unreported() {
 		e, _ := w.book.Entry(id)
@@ -232,7 +231,6 @@ func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// tell reports a result to a relay.
 func (w *waitingItems) tell(ctx context.Context, r waiting.Result) error {
 	if w.sealed() {
 		r.Why = "" // Why may quote the host, which the relay must not read
@@ -241,7 +239,7 @@ func (w *waitingItems) tell(ctx context.Context, r waiting.Result) error {
 	return err
 }
 
-// report reports a result to a relay, and records that it did.
+// report reports an entry's result to a relay, and records in the journal that it did.
 func (w *waitingItems) report(ctx context.Context, e waitbook.Entry, now time.Time) error {
 	if err := w.tell(ctx, *e.Result); err != nil {
 		return err
@@ -280,7 +278,8 @@ func (w *waitingItems) take(ctx context.Context, o *waiting.Offer, now time.Time
 	return w.report(ctx, over, now)
 }
 
-// finished writes the audit line of an item, and notifies its author if it was not delivered.
+// finished writes the audit line of an item, and notifies the author unless the item was delivered
+// or cancelled.
 func (w *waitingItems) finished(d *delivering, r *waiting.Result) {
 	w.agent.cfg.Log.Info(auditMessage, "event", "waiting", "conn", d.open.ID, "subject", d.open.Subject, "token", d.open.Token,
 		"session", shorten(d.content.Session), "kind", string(d.content.Kind), "result", string(r.State))
@@ -379,8 +378,8 @@ func (d *delivering) idOf(session string) string {
 	return remember.IDOf(session)
 }
 
-// judge returns the result of an item that must not be delivered. Otherwise it reads the
-// item's content. Each reason has its branch.
+// judge reads the item's content. If the item must not be delivered, judge returns its
+// result. Each reason has its branch.
 func (d *delivering) judge() waiting.Result {
 	o, a := d.offer, d.items.agent
 	keys, known, out := d.author()
@@ -423,8 +422,8 @@ func (d *delivering) judge() waiting.Result {
 	return d.mayLeave()
 }
 
-// mayLeave returns a refusal if the author's level is too low. All other permissions are
-// judged by the gates on the connection to the host.
+// mayLeave returns a refusal if the author's level is too low, or the author may not use
+// the session. The gates on the connection to the host judge all other permissions.
 func (d *delivering) mayLeave() waiting.Result {
 	needs, word, method := auth.AccessTalk, "talk", "dispatchAction"
 	switch d.content.Kind {

@@ -62,8 +62,8 @@ func (c *Waking) terms() wake.Terms {
 	return terms
 }
 
-// A waker wakes the machines of other hosts on this network when a relay orders it. One
-// goroutine uses it.
+// A waker carries out relays' orders to wake the machines of other hosts on this network.
+// Only one goroutine uses a waker.
 type waker struct {
 	agent *Agent
 	rates *fair.Buckets    // limits orders, by host
@@ -130,7 +130,8 @@ func (w *waker) take(data []byte) error {
 	return nil
 }
 
-// read verifies a trusted relay's signature of an order, and decodes it.
+// read verifies that a trusted relay has signed an order for this host-agent, and decodes
+// the order.
 func (w *waker) read(data []byte) (o wake.Order, key string, err error) {
 	var signed wake.Signed
 	if len(data) > wake.MaxOrder || json.Unmarshal(data, &signed) != nil {

@@ -36,7 +36,7 @@ type webSocket struct {
 	buf      *[]byte    // the read buffer; nil while idle
 	from, to int        // the unread part of buf
 	lent     bool       // buf holds the message returned by the last Read
-	begun    bool       // bytes were read; the handshake has left none
+	begun    bool       // bytes were read, so the handshake has left none
 	err      error      // of reading; final
 
 	writing   sync.Mutex // held while a frame is written; guards the field below
@@ -126,7 +126,7 @@ func (s *webSocket) readLocked() (message []byte, binary bool, err error) {
 }
 
 // dataHeader returns the header of a message's next frame. It answers the control frames
-// before that.
+// before that frame.
 func (s *webSocket) dataHeader(first bool) (h frameHeader, err error) {
 	for {
 		if h, err = s.header(); err != nil {
@@ -216,7 +216,6 @@ func (s *webSocket) skipLong(h frameHeader, begun []byte, binary bool) error {
 	return err
 }
 
-// header reads the header of the next frame.
 func (s *webSocket) header() (h frameHeader, err error) {
 	b, err := s.next(2)
 	if err != nil {
@@ -278,7 +277,7 @@ func (s *webSocket) violation(what string) error {
 	return errors.New("WebSocket protocol violated: " + what)
 }
 
-// next reads and returns n bytes, at most readSize. They are valid until the next call.
+// next reads and returns n bytes, at most readSize. The bytes are valid until the next call.
 func (s *webSocket) next(n int) ([]byte, error) {
 	if err := s.buffer(n); err != nil {
 		return nil, err
@@ -462,7 +461,6 @@ func (s *webSocket) writeControl(opcode byte, payload []byte) error {
 	return s.writeLocked(finBit|opcode, payload)
 }
 
-// goodbye writes a close frame.
 func (s *webSocket) goodbye(code websocket.StatusCode, reason string) {
 	payload := binary.BigEndian.AppendUint16(nil, uint16(code))
 	_ = s.writeControl(opClose, append(payload, reason[:min(len(reason), maxControl-2)]...)) // the host may be gone
@@ -519,7 +517,6 @@ func (t *takenStream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// noStream is a closed stream.
 type noStream struct{}
 
 func (noStream) Read([]byte) (int, error)  { return 0, net.ErrClosed }

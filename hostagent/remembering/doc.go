@@ -27,5 +27,6 @@
 //
 //	300      sessions with a record, the latest
 //	20       turns of a session; fewer if they do not fit into 256 KiB
-//	512      holders of the keys; above, the oldest are forgotten, and not checked
+//	512      holders of the keys; above, the oldest are forgotten, and not checked. A sealed
+//	         host gives no further client the keys
 package remembering

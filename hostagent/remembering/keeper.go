@@ -86,7 +86,7 @@ type session struct {
 	uri     string
 	summary map[string]json.RawMessage
 	digest  string // hash of the session's summary
-	kept    string // digest of the summary when the record was written; "": there is no record
+	kept    string // digest of the summary at the last write; "": none
 	content [sha256.Size]byte
 	first   time.Time // time of the first change since the last write; zero: no change
 	due     time.Time // time of the next write; zero: none
@@ -128,8 +128,8 @@ func New(cfg Config) (*Keeper, error) {
 	}, nil
 }
 
-// Forget removes all records that an earlier run has stored, and the keys. It retries until
-// it succeeds or ctx ends.
+// Forget removes all records that an earlier run has stored, and the file with the keys. It
+// retries until it succeeds or ctx ends. Without that file, it does nothing.
 func Forget(ctx context.Context, cfg Config, relay Ask) {
 	path := filepath.Join(cfg.StateDir, FileName(cfg.Tenant, cfg.Host))
 	if _, err := os.Stat(path); cfg.StateDir == "" || err != nil {
@@ -192,7 +192,7 @@ func (k *Keeper) Summary(uri string, raw []byte, older bool) {
 		delete(k.drops, k.idOf(uri))
 	}
 	for name, value := range members {
-		if _, known := s.summary[name]; (!known || !older) && len(value) <= maxSummary && name != "activity" { // value is newer
+		if _, known := s.summary[name]; (!known || !older) && len(value) <= maxSummary && name != "activity" {
 			s.summary[name] = slices.Clone(value)
 		}
 	}
@@ -216,7 +216,7 @@ func digestOf(summary map[string]json.RawMessage) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// changedLocked schedules a write of a session.
+// changedLocked schedules a write of the list, and of the session unless its record is current.
 func (k *Keeper) changedLocked(s *session, now time.Time) {
 	k.list = true
 	if s.digest == s.kept || k.cfg.Mode != Turns {
@@ -284,7 +284,8 @@ func (k *Keeper) HolderEnded() {
 	k.signal()
 }
 
-// Flush writes all changes at once. It returns when they are written or ctx ends.
+// Flush writes all changes at once. It returns when they are written, when a write has
+// failed, or when ctx ends.
 func (k *Keeper) Flush(ctx context.Context) {
 	done := make(chan struct{})
 	select {
@@ -399,7 +400,8 @@ type listContent struct {
 	Versions map[string]uint64            `json:"versions,omitempty"` // for sealed hosts: devices refuse a record with an older version than here
 }
 
-// load requests the relays' list of records.
+// load requests the relays' list of records. It first removes all records if the keyring
+// demands that.
 func (k *Keeper) load(ctx context.Context) error {
 	if k.keys.wipes() {
 		if _, err := k.ask(ctx, &remember.Request{Op: remember.Drop}); err != nil {
@@ -445,7 +447,7 @@ func (k *Keeper) load(ctx context.Context) error {
 	return nil
 }
 
-// check changes the key if a holder is revoked.
+// check replaces the key and seals all records again if a holder is revoked.
 func (k *Keeper) check(ctx context.Context) error {
 	revoked, err := k.revoked(ctx)
 	if err != nil || revoked == 0 {
@@ -536,7 +538,6 @@ func (k *Keeper) sealRecordAgain(ctx context.Context, id, next string, previous 
 	return k.put(ctx, next, content, time.UnixMilli(got.Record.Time))
 }
 
-// put seals and stores a record.
 func (k *Keeper) put(ctx context.Context, id string, content []byte, at time.Time) error {
 	record, err := k.keys.seal(id, content, at)
 	if err != nil {
@@ -551,7 +552,6 @@ func (k *Keeper) put(ctx context.Context, id string, content []byte, at time.Tim
 	return nil
 }
 
-// dropAll removes the records in drops from the relays.
 func (k *Keeper) dropAll(ctx context.Context) error {
 	k.mu.Lock()
 	ids := slices.Collect(maps.Keys(k.drops))
@@ -624,7 +624,6 @@ func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
 	return nil
 }
 
-// writeSession reads a session from the host and writes its record.
 func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error {
 	k.mu.Lock()
 	summary, digest := maps.Clone(s.summary), s.digest
@@ -660,7 +659,6 @@ func status(summary map[string]json.RawMessage) (bits int64) {
 	return bits
 }
 
-// writeList writes the list of sessions if it has changed.
 func (k *Keeper) writeList(ctx context.Context, now bool) error {
 	k.mu.Lock()
 	if !k.listed || !k.list || !now && time.Since(k.listWrote) < writeEvery {

@@ -40,8 +40,8 @@ type Holder struct {
 	Class []byte    `json:"class,omitempty"` // see [gate.Policy.Class]; nil: the holder had several
 }
 
-// is reports whether to is the same holder, at a sealed host: it has the same grants, as all
-// viewers of one link have, or a new grant for the same device with equal authority.
+// is reports whether h and to are the same holder of a sealed host: they have the same grants,
+// as all viewers of one link have, or different grants for the same device with equal authority.
 func (h *Holder) is(to *Holder) bool {
 	if slices.Equal(h.Rests, to.Rests) {
 		return true
@@ -64,8 +64,8 @@ type keyring struct {
 // FileName returns the name of the file with a host's keys in the state directory.
 func FileName(tenant, host string) string { return "remembered." + tenant + "." + host + ".json" }
 
-// openKeyring reads the keys, or creates them. It returns an error if they cannot be
-// stored.
+// openKeyring reads the keys, or creates them. It returns an error if their file cannot
+// be read or written.
 func openKeyring(dir, tenant, host string, blind bool) (*keyring, error) {
 	r := &keyring{vault: remember.Vault{Tenant: tenant, Host: host, Blind: blind}}
 	var kept keyFile
@@ -79,7 +79,7 @@ func openKeyring(dir, tenant, host string, blind bool) (*keyring, error) {
 			kept = keyFile{} // new keys: devices read the records after their next connection
 		}
 	}
-	if len(kept.Key) > 0 && kept.Blind != blind { // relays could read the keys' records while the host was not sealed
+	if len(kept.Key) > 0 && kept.Blind != blind { // the host was sealed or unsealed: keys and records are replaced
 		kept = keyFile{Wipe: true}
 	}
 	if signer, err := x509.ParsePKCS8PrivateKey(kept.Signer); err == nil {
@@ -142,7 +142,7 @@ func (r *keyring) current() remember.Vault {
 	return r.vault
 }
 
-// wipes reports whether the relays' records must be removed first.
+// wipes reports whether the relays' records must be removed before others are written.
 func (r *keyring) wipes() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,8 +220,8 @@ func (r *keyring) all() []Holder {
 }
 
 // Keys are the keys for one client, as in the answer to its request. Key is set for a
-// client that may see the whole host; Records holds a key for each record that another
-// client may see.
+// client that may see all sessions. For other clients, Records holds the key of each
+// record that the client may see.
 type Keys struct {
 	Tenant   string            `json:"tenant"`
 	KeyID    string            `json:"keyId"`

@@ -27,7 +27,7 @@ const (
 	maxName    = 100 // longest name of a device, in bytes
 
 	keepOver  = 24 * time.Hour     // how long a reported entry is kept after its item has expired
-	keepStuck = 8 * 24 * time.Hour // the same for an entry that is not reported; by then, relays have forgotten its item
+	keepStuck = 8 * 24 * time.Hour // the same for an unreported entry; by then, relays have forgotten the entry's item
 )
 
 // A Device is a device on which a person may leave items.
@@ -42,7 +42,7 @@ type Device struct {
 }
 
 // A Vouch has the keys and grants of a device that has given its keys to a sealed host inside
-// a sealed connection. The host-agent judges them at each delivery.
+// a sealed connection. The host-agent judges the grants at each delivery.
 type Vouch struct {
 	Identity []byte      `json:"identity"` // see sealed.ReadIdentity
 	Grants   []string    `json:"grants,omitempty"`
@@ -101,9 +101,8 @@ type Book struct {
 // FileName returns the name of a host's file in the state directory.
 func FileName(tenant, host string) string { return "waiting." + tenant + "." + host + ".json" }
 
-// Open reads or creates the file. An unreadable file is an error, because without its
-// journal an item could be delivered twice. A strict Book keeps each entry until its item has
-// expired, because a relay may offer the item again.
+// Open reads or creates the file. An unreadable file is an error, because without the
+// journal an item could be delivered twice. strict makes a strict Book.
 func Open(dir, tenant, host string, strict bool) (*Book, error) {
 	b := &Book{strict: strict, path: filepath.Join(dir, FileName(tenant, host))}
 	data, err := os.ReadFile(b.path)

@@ -67,7 +67,7 @@ func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
 	return q, e, true
 }
 
-// words returns a plain or Markdown text.
+// words returns the text of a JSON string, or of an object with the member markdown.
 func words(raw []byte) string {
 	if text, ok := ahp.Text(raw); ok {
 		return text
@@ -93,7 +93,7 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	}
 	e.Text = cmp.Or(words(title), words(m[3].Raw), words(m[4].Raw))
 	input, here := ahp.Text(m[5].Raw)
-	if e.Detail = input; !here || input == "" { // otherwise, the message is the only description
+	if e.Detail = input; !here || input == "" { // the message is the only description
 		e.Detail = words(m[3].Raw)
 	}
 	elsewhere := !here && !ahp.IsNone(m[5].Raw)
@@ -153,8 +153,8 @@ func withFiles(detail string, edits []byte) string {
 	return strings.TrimPrefix(detail+": "+strings.Join(files, ", "), ": ")
 }
 
-// options reads the answers that the host offers. If it offers none, a person may
-// allow the call once or deny it.
+// options reads the answers that the host offers. If the host offers none, a person may
+// allow the call once or deny the call.
 func (q *question) options(e *notice.Event, raw []byte) {
 	for _, o := range ahp.ElementsOf(raw) {
 		e.Options = append(e.Options, notice.Option{ID: ahp.TextOf(o.Raw, "id"), Label: ahp.TextOf(o.Raw, "label"), Deny: ahp.TextOf(o.Raw, "kind") != "approve"})
@@ -165,8 +165,8 @@ func (q *question) options(e *notice.Event, raw []byte) {
 	}
 }
 
-// isRisky reports whether the host has not assessed a call's risk yet, or has not
-// found the call safe.
+// isRisky reports whether the host's assessment of a call's risk is not complete, or does
+// not find the call safe. Without an assessment, isRisky returns false.
 func isRisky(raw []byte) bool {
 	if ahp.IsNone(raw) {
 		return false
@@ -331,8 +331,8 @@ type Answer struct {
 }
 
 // Answer accepts an answer to an event that was shown with this digest. The first
-// caller gets an Answer, and dispatches it; if it sent no byte, it calls
-// [Answer.Undo]. Later callers get an error.
+// caller gets an Answer and dispatches it. If the host does not accept the Answer, the
+// caller calls [Answer.Undo]. Later callers get an error.
 func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -359,7 +359,7 @@ func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 	return &Answer{Chat: q.chat, Question: q.name, Action: data, Event: e, watch: w}, nil
 }
 
-// Undo permits another answer. It is for a caller that has sent nothing to the host.
+// Undo permits another answer, because the host has not accepted this one.
 func (a *Answer) Undo() {
 	a.watch.mu.Lock()
 	defer a.watch.mu.Unlock()

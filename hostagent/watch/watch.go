@@ -60,9 +60,9 @@ type Config struct {
 	Working func(sessions int)
 
 	// Summary receives a session's summary, or the members that have changed. If older
-	// is true, members that it received before are newer. Nil members mean that the
+	// is true, members that Summary received before are newer. Nil members mean that the
 	// session has ended. Listed is called when the summaries of all sessions have
-	// arrived. Both must not block, and may be nil.
+	// arrived. Neither may block; both may be nil.
 	Summary func(session string, members []byte, older bool)
 	Listed  func()
 
@@ -154,7 +154,6 @@ func (w *Watch) Stats() Stats {
 	return Stats{Connected: w.sock != nil, Sessions: len(w.sessions), Needs: len(w.open)}
 }
 
-// end stops the timers.
 func (w *Watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +229,6 @@ func FirstAnswer(sock Socket) (ahp.Envelope, error) {
 	}
 }
 
-// lost records the end of the connection.
 func (w *Watch) lost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -248,7 +246,6 @@ func (w *Watch) askLocked(method, channel, about string) error {
 	return w.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s}}`, w.nextID, method, uri), false)
 }
 
-// take handles a host message.
 func (w *Watch) take(message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -278,7 +275,6 @@ func (w *Watch) take(message []byte) error {
 	return nil
 }
 
-// answerLocked handles a host response.
 func (w *Watch) answerLocked(env *ahp.Envelope) error {
 	var id int64
 	if json.Unmarshal(env.ID, &id) != nil {
@@ -355,7 +351,6 @@ func (w *Watch) listLocked(items []byte) error {
 	return nil
 }
 
-// summarizeLocked passes a session's summary on.
 func (w *Watch) summarizeLocked(uri string, members []byte, older bool) {
 	if w.cfg.Summary != nil {
 		w.cfg.Summary(uri, members, older)
@@ -413,7 +408,7 @@ func (w *Watch) workingLocked() {
 	w.shown = now
 }
 
-// momentLocked reports that a session has finished or failed.
+// momentLocked reports a session that has just finished or failed, if Config.Moments is set.
 func (w *Watch) momentLocked(s *session, was int64) {
 	var kind notice.Kind
 	switch now := s.status; {
@@ -471,7 +466,6 @@ func (w *Watch) clearUpLocked(s *session) {
 	}
 }
 
-// clear stops the session's timer.
 func (s *session) clear() {
 	if s.vague != nil {
 		s.vague.Stop()
@@ -528,7 +522,6 @@ func (w *Watch) askedLocked(s *session, raw []byte) {
 	w.cfg.Ledger.Add(e)
 }
 
-// withdrawLocked removes a question that was answered or withdrawn.
 func (w *Watch) withdrawLocked(s *session, name string) {
 	q := s.asks[name]
 	if q == nil {
