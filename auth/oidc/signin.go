@@ -133,8 +133,8 @@ func (s *SignIn) Finish(ctx context.Context, redirect string, response Response,
 	return s.identity(id)
 }
 
-// checkResponse checks the iss in a response. It must be present if the provider
-// announces that it always sends it (RFC 9207). Without this check, a malicious provider
+// checkResponse checks the iss in a response. The iss must be present if the provider
+// announces that it always sends one (RFC 9207). Without this check, a malicious provider
 // could make the relay send it a code that an honest provider issued.
 func (s *SignIn) checkResponse(provider *goidc.Provider, response Response) error {
 	var says struct {
@@ -254,8 +254,8 @@ func (s *SignIn) discover(ctx context.Context) (*goidc.Provider, error) {
 	return provider, nil
 }
 
-// checkEndpoints returns an error for an endpoint without https. As in [checkIssuer],
-// this machine is an exception.
+// checkEndpoints returns an error for an endpoint without https. If the issuer itself has
+// no https, endpoints on loopback addresses may be without, too.
 func (s *SignIn) checkEndpoints(e oauth2.Endpoint) error {
 	for _, text := range []string{e.AuthURL, e.TokenURL} {
 		u, err := url.Parse(text)
