@@ -234,9 +234,9 @@ func (h *HostKey) Prove(purpose Purpose, challenge, tenant, host, detail string)
 }
 
 // CheckCredential returns an error if a host-agent must not accept a credential from a
-// relay. The credential must be signed with a key that the previous token names, and have
-// the same host and key. Its times are not checked, because the host-agent's clock may be
-// wrong.
+// relay. before is the host-agent's previous token. The credential must be signed with a
+// key that before names, be for the same host, and be bound to key. Its times are not
+// checked, because the host-agent's clock may be wrong.
 func CheckCredential(credential, before string, key ed25519.PublicKey) error {
 	trusted, err := PeekRelayKeys(before)
 	if err != nil {

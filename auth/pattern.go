@@ -30,7 +30,7 @@ const (
 	// MaxPatternLen bounds a pattern's length, in bytes.
 	MaxPatternLen = 1024
 
-	// maxStars bounds the cost of matching a pattern.
+	// maxStars bounds the stars in a pattern, and thus the cost of matching it.
 	maxStars = 8
 )
 

@@ -33,8 +33,8 @@ type Revocation struct {
 }
 
 // MaxDerivedTTL is the longest lifetime of a token that is derived from another grant:
-// that of host-agents' credentials. Devices never expire, but relays delete a device
-// while its origin is revoked.
+// that of host-agents' credentials. Devices never expire, but relays delete each device
+// whose origin is revoked.
 const MaxDerivedTTL = 366 * 24 * time.Hour
 
 // Spanning returns the revocation with an Until after which all derived tokens have
@@ -120,7 +120,8 @@ func (r Revocation) Expired(now time.Time) bool {
 	return !r.Until.IsZero() && now.After(r.Until.Add(Leeway))
 }
 
-// Merge combines two revocations with the same target.
+// Merge combines two revocations with the same target. The result ends everything that
+// either of them ends.
 func (r Revocation) Merge(o Revocation) Revocation {
 	if o.At.After(r.At) {
 		r.At = o.At

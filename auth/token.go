@@ -101,8 +101,8 @@ func (c Client) Restricted() bool {
 	return !c.Access.Includes(AccessWrite) || len(c.Channels) > 0 || len(c.Methods) > 0
 }
 
-// Covers reports whether c permits everything that o permits, as far as their patterns
-// can be compared.
+// Covers reports whether c has the tenant of o, at least its level, and patterns that
+// cover its hosts, channels and methods. A pattern covers itself only; * covers all.
 func (c Client) Covers(o Client) bool {
 	within := func(narrow, wide []string, all bool) bool {
 		if len(wide) == 0 {
