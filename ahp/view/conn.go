@@ -161,8 +161,8 @@ func (c *Conn) Answering(id []byte) (Call, bool) {
 	return Call{}, false
 }
 
-// FromHost reads a host message and records its facts. It returns nil if the message
-// has no facts.
+// FromHost reads a host message and records its facts. It returns nil for a request, for
+// a notification that cannot have facts, and for the response to an unknown request.
 func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	switch env.Kind {
 	case ahp.Request:

@@ -158,7 +158,8 @@ func (h *Host) learn(facts []Fact, seq int64) {
 // HasServers reports whether the host has named an MCP server's channel to any client.
 func (h *Host) HasServers() bool { return h.servers.Load() }
 
-// clientLocked returns a client's entry, or nil for an invalid clientId.
+// clientLocked returns a client's entry, which it creates if necessary. It returns nil for
+// an invalid clientId.
 func (h *Host) clientLocked(key clientKey) *client {
 	if key.clientID == "" || len(key.clientID) > maxClientID {
 		return nil

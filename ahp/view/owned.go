@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A listKey identifies the list of all things of one kind that belong to a channel. For
-// terminals, the list covers all owners.
+// A listKey identifies the complete list of all things of one kind that belong to the
+// channel of. If thing is Terminal, of is the terminal, and the list has all its owners.
 type listKey struct {
 	of    string
 	thing Thing

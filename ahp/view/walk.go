@@ -17,7 +17,7 @@ const (
 type Reading struct {
 	Call     Call     // answered by this response
 	Answers  bool     // Call is known
-	Accepted bool     // the response grants Call
+	Accepted bool     // the response has a result, not an error
 	Greets   bool     // this response is the first that accepts the client
 	Granted  []string // granted subscriptions
 	Anew     bool     // the message has a list of snapshots, so facts about other channels are no longer valid

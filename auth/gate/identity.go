@@ -24,7 +24,7 @@ const Refusal = "refusal"
 // Refusal classes.
 const (
 	RefusedClientID   = "client_id"   // a clientId of another subject, or too many clientIds
-	RefusedGreeting   = "greeting"    // a clientId that parsers could read differently
+	RefusedGreeting   = "greeting"    // a clientId that is too long, is no text, or that parsers could read differently
 	RefusedClientFile = "client_file" // a file of another subject's client
 	RefusedReverse    = "reverse"     // a host's request for a client's files
 )

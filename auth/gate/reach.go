@@ -371,7 +371,7 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 // such as a terminal's owner.
 var moreKeys = []string{"session", "chat", "claim"}
 
-// judgeMore refuses a message in which such a URI is out of reach.
+// judgeMore refuses a message in which a URI in one of moreKeys is out of reach.
 func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
 	if !ahp.IsObject(env.Params) {
 		return nil
@@ -383,8 +383,8 @@ func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
 // sourceKeys are the members in which a method names the source of a new object.
 var sourceKeys = []string{"session", "source", "fork", "parent", "target", "destination", "automation"}
 
-// judgeSources refuses a new object if a source is out of reach. The host decides about
-// the new URI, unless the URI is known to belong to another session.
+// judgeSources refuses a new object if a source is out of reach. For a new chat, judgeNew
+// also judges the chat's own URI.
 func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	keys := sourceKeys
 	switch string(env.Method) {
@@ -402,8 +402,8 @@ func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 // chatScheme begins chat URIs. Sessions have their providers' schemes.
 const chatScheme = "ahp-chat:"
 
-// judgeNew refuses a new chat whose URI exists in another session, or may itself be a
-// session. A host might take such a URI for the client's own, and show it to the client.
+// judgeNew refuses a new chat whose URI may name something that is out of reach: a session,
+// or another session's chat. The host might otherwise show it to the client.
 func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
 	m := [...]ahp.Member{{Name: "chat"}}
 	if ahp.Spelt(env.Params, m[:]) != nil {
@@ -444,7 +444,8 @@ const (
 
 var unreadable = no("unreadable params")
 
-// judgeKeys judges the URIs in some members, and counts them.
+// judgeKeys judges the URIs in the members keys of an object, and counts these URIs. depth
+// is the number of nested objects and arrays in which it looks for them.
 func judgeKeys(params []byte, keys []string, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {
 	m := make([]ahp.Member, len(keys))
 	for i, key := range keys {

@@ -58,7 +58,7 @@ func missing() (list []string) {
 
 // Config configures a connection's gate.
 type Config struct {
-	Strict bool
+	Strict bool // strict mode, see the package documentation
 
 	// Event is called for each finding, and Changed after the result of [Gate.State] has
 	// changed. Both may be nil. They run in calls of FromClient and FromHost.
@@ -84,7 +84,7 @@ func New(v *view.Conn, cfg Config) *Gate {
 	return &Gate{cfg: cfg, view: v, register: newRegister()}
 }
 
-// Leave ends the connection. What the host has said is kept for the client's return.
+// Leave ends the connection. The host's facts about servers are kept for the client's return.
 func (g *Gate) Leave() {
 	g.register.mu.Lock()
 	servers := g.register.servers

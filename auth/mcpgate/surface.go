@@ -113,8 +113,8 @@ var knownMembers = map[string]bool{
 	"load": true, "_meta": true,
 }
 
-// readSurface parses a customization's capability sets. App reports whether it has
-// mcpApp.
+// readSurface parses a customization's capability sets. app reports whether the
+// customization has mcpApp.
 func readSurface(customization []byte) (s surface, app bool) {
 	members, err := ahp.AllMembers(customization)
 	if err != nil {
