@@ -39,8 +39,10 @@
 // All other reads are refused (§8):
 //
 //	-32602  the address is malformed, or names a different instance than the channel
-//	-32009  not subscribed, or the origin may not be read
-//	-32008  the canvas is closed or has no such content, or its server does not answer
+//	-32009  not subscribed, or the content is too large, or its server redirects
+//	-32008  the canvas is closed, has no such content, or none that may be read, or its server
+//	        does not answer
+//	4290    the client has too many waiting reads
 //
 // The host also decides whether the canvas still exists. If the host has not described the canvas
 // on that connection for 2 s, the host-agent queries it ([ahprelay/ahp/view.Ask]), unless the client's

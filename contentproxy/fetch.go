@@ -50,7 +50,7 @@ func refuse(code int, format string, args ...any) *refusal {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// A fetcher reads canvas content from the web servers on the loopback interface.
+// A fetcher reads canvas content from web servers and allowed folders.
 type fetcher struct {
 	client *http.Client
 	limit  int         // bytes of one resource

@@ -77,8 +77,8 @@ func (h *Host) Close() {
 	h.proxy.Transport.(*http.Transport).CloseIdleConnections()
 }
 
-// loopback splits the address of a canvas's content into its origin and URL; ok is false if this
-// package must not read that address.
+// loopback splits the address of a canvas's content into its origin and URL. ok is false if this
+// package must not read the address, or if the canvas has no known instance or is not the host's.
 func (h *Host) loopback(canvas view.Canvas, address string) (o origin, u *url.URL, ok bool) {
 	o, u, ok = h.cfg.split(address)
 	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !h.denied(o.port)

@@ -89,7 +89,7 @@ func (o origin) base() *url.URL {
 	return u
 }
 
-// rewrite redirects a request from the canvas's origin to the web server.
+// rewrite changes a request to the canvas's origin into a request to the web server.
 func rewrite(pr *httputil.ProxyRequest) {
 	place, _ := pr.In.Context().Value(placeKey{}).(Place)
 	to := place.at.base()
@@ -123,8 +123,8 @@ var errLeads = errors.New("the canvas's server redirects to a different origin; 
 // gateway/canvas/events.go.
 const ForNowHeader = "Ahp-Canvas-For-Now"
 
-// keepWithin rewrites the redirect in a response as a relative URL. It returns errLeads if the
-// redirect leads to another origin.
+// keepWithin rewrites the redirect in a response as a URL without an origin. It returns errLeads if
+// the redirect leads to another origin.
 func keepWithin(response *http.Response) error {
 	place, _ := response.Request.Context().Value(placeKey{}).(Place)
 	h := response.Header

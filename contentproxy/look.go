@@ -61,8 +61,9 @@ func (l *Look) Place(ctx context.Context) (Place, error) {
 const keptFor = 10 * time.Second
 
 // StillShows reports whether the client is subscribed to a canvas, and whether the client may still
-// see the instance according to the host's last description. If that description is too old, asks
-// contains a query for the host. The next call then has its answer.
+// see the instance according to the host's last description. If that description is older than
+// keptFor, asks contains a query for the host. If the query ends without a new description, the
+// next call returns false for shown.
 func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -138,7 +138,7 @@ func quote(s string) string {
 	return string(q)
 }
 
-// frames copies files that are served unchanged.
+// frames adds the files in the directory frames, which are served unchanged.
 func frames(dir string, files map[string][]byte) error {
 	root := filepath.Join(dir, "frames")
 	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -197,8 +197,8 @@ func index(dir string, files map[string][]byte, names map[string]string) error {
 
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
 
-// serviceWorker builds sw.js. It caches the page and its parts. Of the translations, it
-// caches only the languages in use.
+// serviceWorker builds sw.js, which caches the page and its parts. Of the translations,
+// sw.js caches only the languages in use.
 func serviceWorker(dir string, files map[string][]byte) error {
 	catalogues, err := fs.Glob(os.DirFS(filepath.Join(dir, "src", "language")), "??.ts")
 	if err != nil {

@@ -51,8 +51,8 @@ func NewCrowd() (*Crowd, error) {
 // Number returns the number that the next frame will have.
 func (c *Crowd) Number() uint64 { return c.number }
 
-// Spent reports whether the crowd has sealed as many bytes as one crowd may, or has used all
-// generations of its key.
+// Spent reports whether the crowd has sealed epochBytes bytes, or has used all generations of its
+// key. A new Crowd must then replace it.
 func (c *Crowd) Spent() bool { return c.generation == math.MaxUint32 || c.bytes >= epochBytes }
 
 // Enter returns the body of the Place parcel for a client that enters. It contains the key, which
@@ -134,7 +134,7 @@ type crowdSeat struct {
 	key        [32]byte
 	aead       cipher.AEAD
 	generation uint32
-	heard      bool   // a frame has arrived: generation, which the first frame sets, is known
+	heard      bool   // a frame has arrived; the first frame has set generation
 	number     uint64 // of the next frame
 }
 
@@ -165,7 +165,7 @@ func (s *Session) sit(body []byte) error {
 }
 
 // openTold checks and opens a frame from the client's crowd: its number must be the next, and the
-// signature valid. Done is false while a message has further pieces to come.
+// signature valid. done is false while further pieces of a message are missing.
 func (s *Session) openTold(frame []byte) (content Content, body []byte, done bool, err error) {
 	seat := s.seat
 	switch {

@@ -268,7 +268,7 @@ var (
 	ErrWrongCode = errors.New("wrong pairing code, or something between device and host has changed the pairing")
 )
 
-// Purpose returns the purpose stated by the client.
+// Purpose returns the purpose stated by the client, or 0 before the first Noise message.
 func (r *Responder) Purpose() Purpose { return r.purpose }
 
 // Read handles a WebSocket message from the client, and returns the answer. After the

@@ -48,10 +48,10 @@ const (
 	Welcome                  // an Admission
 	Ask                      // JSON of a request to the host-agent
 	Answer                   // JSON of its answer
-	EpochKey                 // an epoch's key, see Epoch; for Open only
-	Part                     // a compressed part of messages, in shared bodies; for Open only
+	EpochKey                 // an epoch's key, see Epoch; Open keeps it
+	Part                     // a compressed part of messages, in shared bodies; Open keeps it for Joined
 	Joined                   // an AHP message without its part, and the part's key and position; Open returns the whole as Message
-	Place                    // the client's place in a crowd, see Crowd; for Open only
+	Place                    // the client's place in a crowd, see Crowd; Open keeps it
 	Told                     // AHP messages for a crowd, each after its length; Open returns each as Message
 	contents                 // number of the values above
 )

@@ -351,5 +351,5 @@ func (s *Session) next() (content Content, body []byte, done bool, err error) {
 	return p.content, p.body, true, nil
 }
 
-// Heard returns a number which rises with each message from the peer.
+// Heard returns a number which rises with each record, tag and crowd message from the peer.
 func (s *Session) Heard() uint64 { return s.in.count + s.tags + s.told }
