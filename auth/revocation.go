@@ -67,8 +67,8 @@ func (r Revocation) OfDerived() (derived Revocation, ok bool) {
 // IsOfDerived reports whether the revocation comes from OfDerived.
 func (r Revocation) IsOfDerived() bool { return strings.HasPrefix(r.Token, derivedPrefix) }
 
-// CoversDerived reports whether the revocation ends what was derived from a grant issued
-// at that time.
+// CoversDerived reports whether the revocation ends the grants derived from a grant that
+// has its target and was issued at the given time.
 func (r Revocation) CoversDerived(issued time.Time) bool { return !r.Alone && r.Covers(issued) }
 
 // A RevocationKey names the target of a revocation.
@@ -109,8 +109,8 @@ func (r Revocation) Check() error {
 	return CheckSubject(r.Subject)
 }
 
-// Covers reports whether the revocation ends a token that was issued at that time and has
-// this target.
+// Covers reports whether the revocation ends a token that has its target and was issued at
+// the given time. If the target is a single token, the time does not count.
 func (r Revocation) Covers(issued time.Time) bool {
 	return r.Token != "" || issued.Unix() <= r.At.Unix() // tokens have times in seconds
 }
@@ -151,7 +151,7 @@ type Holder struct {
 	Token   string    `json:"token,omitempty"`
 	Device  string    `json:"device,omitempty"`
 	Subject string    `json:"subject"`
-	At      time.Time `json:"at"`                // a revocation before this time does not count
+	At      time.Time `json:"at"`                // revocations of Subject before this time do not count
 	Origins []Origin  `json:"origins,omitempty"` // origins of the token
 }
 

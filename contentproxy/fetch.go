@@ -23,7 +23,7 @@ import (
 const (
 	fetchTimeout = 20 * time.Second // limit for a read, without the wait for its turn
 
-	// Concurrent reads from one host and from one client. Further reads wait their turn, at most
+	// Concurrent reads at one host, and for one client. Further reads wait their turn, at most
 	// fetchesWait for each client.
 	hostFetches   = 16
 	clientFetches = 8

@@ -42,8 +42,8 @@ func newProxy(cfg *Config) *httputil.ReverseProxy {
 	}
 }
 
-// Serve answers an HTTP request with content from a place. The caller must not pass a place with
-// [Place.AtHost].
+// Serve answers an HTTP request with content from a place. The caller must not pass a place for
+// which [Place.AtHost] returns true.
 func (h *Host) Serve(w http.ResponseWriter, r *http.Request, p Place) {
 	if len(r.URL.Path) == 0 || r.URL.Path[0] != '/' || r.Method == http.MethodConnect {
 		http.Error(w, "the address is malformed", http.StatusBadRequest)

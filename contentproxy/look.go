@@ -32,8 +32,8 @@ func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, ask
 // Fresh is the longest age of a valid description when a page is requested.
 const Fresh = fresh
 
-// Place waits for the host's answer, and returns the place of the canvas's content. The error says
-// why the client may not see the canvas.
+// Place waits for the host's answer, at most askTimeout, and returns the place of the canvas's
+// content. The error is the reason why the client may not see the canvas.
 func (l *Look) Place(ctx context.Context) (Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -40,8 +40,8 @@ func (c *Conn) Host() *Host { return c.host }
 // claims to have seen.
 func (c *Conn) Seq() int64 { return c.seq }
 
-// SetSeq sets what Seq returns. It is for messages that reach the client without FromHost,
-// and for a FromHost whose message reaches the client later.
+// SetSeq sets the result of Seq. It is for messages that reach the client without a call of
+// FromHost. It also undoes a call of FromHost if the message reaches the client later.
 func (c *Conn) SetSeq(seq int64) { c.seq = seq }
 
 // ClientID returns the clientId the client has sent, or "".

@@ -40,7 +40,7 @@ type Host struct {
 
 type clientKey struct{ subject, clientID string }
 
-// A client holds what is stored until the client returns.
+// A client holds a client's declaration and kept value until the client returns.
 type client struct {
 	hello  hello
 	known  bool // hello is set

@@ -25,8 +25,8 @@ import (
 // errLocal reports a file on a different machine.
 var errLocal = errors.New("it is on a server or drive that this machine does not have")
 
-// leadsInside returns an error if a file's canonical URI leads outside all patterns and
-// folders in a list, or nil.
+// leadsInside returns an error if the target of a file: or vscode-remote: URI, in canonical
+// form, is outside all of the patterns and folders. Other URIs pass.
 func leadsInside(uri string, patterns, folders []string) error {
 	scheme := schemeOf(uri)
 	if scheme != fileScheme && scheme != remoteScheme {

@@ -79,9 +79,9 @@ func (r *reach) allows(uri string) bool { return r.objection(uri) == nil }
 var errOut = errors.New("out of reach")
 
 // objection returns the reason why a URI is out of reach, or nil. In reach are URIs that
-// match a pattern, URIs below those, and URIs that belong to those according to the host,
-// except hidden channels. For files a literal match is not enough: the canonical path
-// must match.
+// match a pattern, URIs below such a URI, and URIs that belong to either according to the
+// host. Hidden channels are out of reach. For files a literal match is not enough: the
+// canonical path must match.
 func (r *reach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
 		return errOut
@@ -198,7 +198,7 @@ func (lists patternLists) match(uri string) bool {
 
 // takeBelow reports whether the patterns match a canonical URI, or a URI above it. A
 // parser that decodes a URI before splitting it would end the path at an encoded ? or #.
-// So a star matches these only if the pattern also matches the part before them.
+// So a star matches an encoded ? or # only if a pattern also matches the part before it.
 func (lists patternLists) takeBelow(uri string) bool {
 	cut := len(uri)
 	for _, mark := range []string{"%3F", "%23"} {

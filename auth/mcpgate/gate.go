@@ -328,7 +328,7 @@ func (g *Gate) greet(method string) {
 	g.greeted, g.changed = true, true
 }
 
-// resume adopts what an earlier connection knew about the client's sessions, except for
+// resume adopts an earlier connection's facts about the client's sessions, except for
 // sessions whose state is in this message.
 func (g *Gate) resume(before map[string]*session, reading *view.Reading) {
 	if reading.Anew {

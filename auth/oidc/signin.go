@@ -92,7 +92,7 @@ func (s *SignIn) URL(ctx context.Context, redirect string, in auth.SignIn) (stri
 	return s.client(provider, redirect).AuthCodeURL(in.State, goidc.Nonce(in.Nonce), oauth2.S256ChallengeOption(in.Verifier)), nil
 }
 
-// A Response is what a browser brings back from the provider.
+// A Response has the parameters that a browser brings back from the provider.
 type Response struct {
 	Code   string
 	Issuer string // iss, the provider's identifier (RFC 9207); "": missing
@@ -207,7 +207,7 @@ func (s *SignIn) Allows(claims json.RawMessage, at time.Time) (allowed auth.Clie
 	return rule.client(), until, nil
 }
 
-// ErrNoRule reports a person whom no rule matches.
+// ErrNoRule reports a token or a person whose claims no rule matches.
 var ErrNoRule = errors.New("no rule in the relay's configuration matches")
 
 func readClaims(raw []byte) (claims map[string]any, err error) {

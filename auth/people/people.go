@@ -84,7 +84,7 @@ type Person struct {
 	SignedIn time.Time       `json:"signedIn,omitzero"`
 }
 
-// Client returns what the person's tokens permit.
+// Client returns the authority of the person's tokens.
 func (p *Person) Client() auth.Client {
 	return auth.Client{
 		Tenant: p.Tenant, Subject: p.Subject, Access: p.Access, Hosts: p.Hosts, Channels: p.Channels, Methods: p.Methods, Files: p.Files,

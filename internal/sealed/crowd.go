@@ -81,7 +81,7 @@ func (c *Crowd) fresh() (err error) {
 	return err
 }
 
-// nextCrowdKey returns the key for the next generation. Nobody can compute the old key from it.
+// nextCrowdKey returns the key for the next generation. The old key cannot be computed from it.
 func nextCrowdKey(key [32]byte) [32]byte { return [32]byte(digest("crowd key", key[:])) }
 
 // Tell seals AHP messages for all members, and returns the frames: one WebSocket message each.
@@ -122,13 +122,13 @@ func (c *Crowd) seal(content Content, body []byte) (frames [][]byte, err error) 
 
 func crowdNonce(head []byte) []byte { return append(make([]byte, 4, 12), head[5:crowdHead]...) }
 
-// signedTold returns what the signature in a crowd's frame covers.
+// signedTold returns the bytes that the signature in a crowd's frame covers.
 func signedTold(head, ciphertext []byte) []byte {
 	return append(append([]byte(label+"crowd\x00"), head...), ciphertext...)
 }
 
-// A crowdSeat is a client's membership in a crowd: what it needs to check and open the crowd's
-// frames.
+// A crowdSeat is a client's membership in a crowd: the keys to check and open the crowd's frames,
+// and the next frame's number.
 type crowdSeat struct {
 	verifier   Verifier
 	key        [32]byte

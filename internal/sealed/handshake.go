@@ -15,7 +15,7 @@ import (
 	"ahprelay/auth"
 )
 
-// A Purpose is what a handshake is for.
+// A Purpose is the purpose of a handshake.
 type Purpose byte
 
 const (
@@ -292,7 +292,7 @@ func (r *Responder) Read(frame []byte) (answer []byte, arrival *Arrival, err err
 	return nil, nil, errTurn
 }
 
-// Third reports whether the next message is the last one.
+// Third reports whether the next message must be the handshake's last one.
 func (r *Responder) Third() bool { return r.state != nil && !r.done }
 
 // second handles the first Noise message, and returns the second.

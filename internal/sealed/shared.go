@@ -201,7 +201,7 @@ func tagNonce(number uint64, sum [32]byte, records uint64) (nonce, ad []byte) {
 	return nonce, append(ad, sum[:]...)
 }
 
-// hearing is what a client needs for shared bodies.
+// hearing holds a client's epochs, its shared bodies without a tag, and its verified parcels.
 type hearing struct {
 	epochs []heardEpoch // oldest first
 	bodies []heardBody  // not verified by a tag yet
@@ -320,7 +320,7 @@ func (s *Session) verified(b *heardBody) error {
 	return err
 }
 
-// takeShared takes a piece that did not come in a record. Its parcel must be of one of the kinds.
+// takeShared takes a piece that did not come in a record. Its parcel must have one of the kinds.
 func (s *Session) takeShared(piece []byte, kinds ...Content) (content Content, body []byte, done bool, err error) {
 	begins := s.whole == 0
 	if !begins && !s.shared {
