@@ -192,7 +192,7 @@ type Where uint8
 // The values of Where.
 const (
 	InReach Where = iota // channels in reach
-	OrRoot               // and the root
+	OrRoot               // channels in reach, and the root
 	OnMCP                // mcp:// channels in reach
 )
 

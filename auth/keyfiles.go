@@ -19,7 +19,7 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// Names in the data directory.
+// Names of the key directory in the data directory, and of the key files in it.
 const (
 	keyDir       = "keys"
 	tokenFile    = "token.pem"

@@ -62,7 +62,7 @@ func (a Authority) SystemAccount() string { return a.keys.system.public }
 // their state. Only relays use it.
 func (a Authority) RelaysAccount() string { return a.keys.account.public }
 
-// Servers says for which NATS servers a JWT is made.
+// Servers is the kind of NATS servers for which a JWT is made.
 type Servers int
 
 // Kinds of NATS servers. An embedded server gets accounts only from its own relay. An

@@ -90,8 +90,8 @@ func (h *Host) denied(port string) bool {
 	return slices.Contains(h.cfg.DenyPorts, port) || h.cfg.Own != nil && slices.Contains(h.cfg.Own(), port)
 }
 
-// origin returns the origin of a canvas's content, or the zero origin if the address may come from
-// a client.
+// origin returns the origin of a canvas's content. It returns the zero origin if this package must
+// not read the addresses (see loopback), or if they may come from a client.
 func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) origin {
 	for _, address := range []string{canvas.ContentURI, canvas.URL} {
 		if o, _, ok := h.loopback(canvas, address); ok && !h.mayBeClients(known, channel, o) {

@@ -188,7 +188,8 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	return r
 }
 
-// mayHaveFacts reports whether a notification may have facts, without parsing it.
+// mayHaveFacts reports whether a notification may have facts, without parsing it. It also records
+// the serverSeq of an action.
 func (c *Conn) mayHaveFacts(env *ahp.Envelope) bool {
 	switch string(env.Method) {
 	case "action":

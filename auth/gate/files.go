@@ -55,8 +55,8 @@ func schemeOf(uri string) string {
 	return scheme
 }
 
-// follow returns the canonical URI of a file's target. If the file is missing, it returns
-// the path below the folder's target.
+// follow returns the canonical URI of a file's target. If the file is missing, the URI is
+// below the target of the nearest existing folder. A dangling link is an error.
 func follow(uri string) (string, error) {
 	origin, path, err := localPath(uri)
 	if err != nil {

@@ -63,7 +63,7 @@ func (t *mentions) learn(reading *view.Reading) {
 }
 
 // Teaches reports whether a host's message names file contents or folders. Each client
-// must then receive the message through its own gate, which learns its URIs.
+// must then receive the message through its own gate, which learns these URIs.
 func Teaches(reading *view.Reading) bool {
 	return reading != nil && slices.ContainsFunc(reading.Facts, func(f view.Fact) bool {
 		return f.Thing == view.FileText || f.Thing == view.Folder

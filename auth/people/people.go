@@ -135,7 +135,7 @@ type Device struct {
 
 	Access auth.Access `json:"access,omitempty"` // its maximum level; "": the person's
 
-	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which it entered
+	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which the device got access
 }
 
 // Narrow reduces the person's authority to the device's own level.

@@ -254,9 +254,9 @@ type Registry interface {
 
 // Errors of Admit.
 var (
-	// ErrUnknownDevice reports a device which is not paired and has no grants.
+	// ErrUnknownDevice reports that neither the device nor its first grant's issuer is paired.
 	ErrUnknownDevice = errors.New("this host does not know this device: pair it with ahp-connect pair")
-	// ErrRemoved reports that the device, or a grant it needs, was removed.
+	// ErrRemoved reports that the device, or a device or grant it needs, was removed.
 	ErrRemoved = errors.New("this device, or one that has admitted it, has been removed from the host")
 	// ErrEnded reports that the device's authority has expired.
 	ErrEnded = errors.New("this device's time at the host is over: pair it again")
