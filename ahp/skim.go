@@ -214,7 +214,6 @@ func (s *Skimmer) token(c byte, at int) {
 	}
 }
 
-// begin begins a value.
 func (s *Skimmer) begin(c byte) {
 	s.value = s.value[:0]
 	s.state = skimInside

@@ -38,7 +38,6 @@ type Replaced struct {
 	Expires time.Time `json:"exp"`
 }
 
-// credentialClaims are the claims that only credentials have.
 type credentialClaims struct {
 	Confirmation *confirmation `json:"cnf,omitempty"`
 	Replaces     *Replaced     `json:"former,omitempty"`
@@ -129,7 +128,6 @@ func kindOf(token string) tokenKind {
 	return tokenKind(typ)
 }
 
-// credential converts the claims of a credential to an Enrolment.
 func (cl *claims) credential() (Enrolment, error) {
 	e, err := cl.enrolment()
 	if err != nil {

@@ -88,7 +88,6 @@ func ExistingKeys(dir string) (*Keys, error) {
 	return keys, nil
 }
 
-// isMissing reports whether path is absent or empty.
 func isMissing(path string) (bool, error) {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {

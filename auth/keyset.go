@@ -66,7 +66,6 @@ type keySet struct {
 	account  []byte  // secret from which user signing keys are derived
 }
 
-// keySets are the valid sets.
 type keySets struct {
 	all     []*keySet // oldest first; never empty
 	retired time.Time // when the first set was retired; zero: it was not
@@ -194,7 +193,6 @@ func (k *Keys) Reload() (changed bool, err error) {
 	return true, nil
 }
 
-// setTimes is the content of set.json.
 type setTimes struct {
 	Made  time.Time `json:"made"`
 	Signs time.Time `json:"signs"`

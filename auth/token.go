@@ -164,7 +164,6 @@ func (k tokenKind) String() string {
 	return "not a relay's token"
 }
 
-// claims are the claims of all kinds.
 type claims struct {
 	jwt.RegisteredClaims
 	Tenant string   `json:"tenant"`

@@ -101,7 +101,6 @@ func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) orig
 	return origin{}
 }
 
-// closed forgets the addresses of closed canvases.
 func (h *Host) closed(known *view.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,7 +18,6 @@ import (
 // request looks like one from a browser on the host's machine: Host, Origin and Referer name the
 // server's origin instead of the canvas's. Redirects to other origins are refused.
 
-// placeKey is the context key for a request's Place.
 type placeKey struct{}
 
 func newProxy(cfg *Config) *httputil.ReverseProxy {
@@ -80,7 +79,6 @@ func (h *Host) PlaceAt(port string) (Place, error) {
 	return Place{origin{"http", "localhost", port}}, nil
 }
 
-// base returns the origin's URL without a path.
 func (o origin) base() *url.URL {
 	u := &url.URL{Scheme: o.scheme, Host: o.host}
 	if o.port != defaultPorts[o.scheme] {

@@ -95,7 +95,6 @@ func (h *Host) Ended() {
 // channel.
 func (h *Host) Changes() uint64 { return h.changes.Load() }
 
-// reached returns the highest known serverSeq.
 func (h *Host) reached() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +122,6 @@ func (h *Host) CommandPrefix() (prefix string, known bool) {
 	return *h.command, true
 }
 
-// commandsBegin records the command prefix.
 func (h *Host) commandsBegin(prefix string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -57,7 +57,6 @@ func (c *calls) pop(id []byte) (call Call, ok bool) {
 	return call, true
 }
 
-// newCall reads a request.
 func newCall(env *ahp.Envelope) Call {
 	call := Call{ID: bytes.Clone(env.ID), Method: string(env.Method), Channel: string(env.Channel)}
 	m := [...]ahp.Member{{Name: "uri"}, {Name: "capabilities"}, {Name: "subscriptions"}}

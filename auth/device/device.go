@@ -66,7 +66,6 @@ type Device struct {
 	until  time.Time
 }
 
-// kept is the content of a device's file.
 type kept struct {
 	Relay   string `json:"relay"`
 	ID      string `json:"device"`
@@ -96,7 +95,6 @@ type Code struct {
 	Expires     time.Time
 }
 
-// answer is a response from the relay's /auth endpoints.
 type answer struct {
 	Access   string `json:"access_token"`
 	Seconds  int    `json:"expires_in"`

@@ -136,7 +136,6 @@ var accessOf = map[ahp.Level]auth.Access{
 	ahp.Look: auth.AccessRead, ahp.Talk: auth.AccessTalk, ahp.Approve: auth.AccessApprove, ahp.Operate: auth.AccessWrite, ahp.Own: auth.AccessAdmin,
 }
 
-// allows reports whether the policy includes a level.
 func (a *Authority) allows(level ahp.Level) bool { return a.policy.Access.Includes(accessOf[level]) }
 
 // noAccess returns the refusal for a message that needs a higher level than the token's.

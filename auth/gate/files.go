@@ -17,10 +17,7 @@ import (
 // If the host's files are on this machine, the gate ensures that symbolic links do not
 // lead out of the permitted folders. It follows links in the requested file's path and in
 // the permitted folders, and compares the targets.
-//
-// Two gaps remain. Between this check and the host's access, a user with write permission
-// can replace a folder by a link. And the host may follow further links in the same
-// request, such as while it copies a folder.
+// Section Comparing URIs of the package documentation lists the gaps that remain.
 
 // errLocal reports a file on a different machine.
 var errLocal = errors.New("it is on a server or drive that this machine does not have")

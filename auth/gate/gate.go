@@ -79,7 +79,6 @@ func (c *Chain) FromHost(message []byte, env *ahp.Envelope) (Decision, *view.Rea
 	return p.end(), reading
 }
 
-// A passage is a message while the gates judge it.
 type passage struct {
 	message  []byte
 	env      *ahp.Envelope

@@ -43,15 +43,9 @@ const (
 )
 
 // An Identity is the gate on a client's connection that separates subjects, because hosts
-// cannot distinguish them:
-//
-//   - initialize and reconnect with another subject's clientId are refused, and the
-//     connection is closed.
-//   - A request that names a file of another subject's client is refused, because the
-//     host would ask that client for the file.
-//   - When another subject that may make agents act has connected, the host may request
-//     files from this client only if the client's token permits it, because the other
-//     subject could have caused the request.
+// cannot distinguish them. It judges clientIds, requests that name files of other subjects'
+// clients, and the host's requests for this client's files. Section Subjects of the package
+// documentation has the rules.
 type Identity struct {
 	// Set by Enter, then read-only.
 	subjects *Subjects

@@ -141,7 +141,6 @@ func (p Policy) Takes(channel, method string) bool {
 	return !slices.Contains(p.Hidden, channel) && p.allowsMethod(method)
 }
 
-// allowsMethod reports whether the method lists match a method.
 func (p Policy) allowsMethod(method string) bool {
 	for _, list := range p.Methods {
 		if !auth.MatchesAny(list, method) {

@@ -72,7 +72,6 @@ func (r *reach) allowsNext(channel []byte) bool {
 	return true
 }
 
-// allows reports whether a URI is in reach.
 func (r *reach) allows(uri string) bool { return r.objection(uri) == nil }
 
 // errOut reports a URI that is out of reach.

@@ -88,7 +88,6 @@ func (p *subjectSet) others(subject string) bool {
 	return p.several || p.one != "" && p.one != subject
 }
 
-// A clientID belongs to a subject.
 type clientID struct {
 	hash  idHash
 	owner *subject
@@ -259,7 +258,6 @@ func (s *Subjects) makeRoom() bool {
 	return true
 }
 
-// owner returns a clientId's owner, or "".
 func (s *Subjects) owner(hash idHash) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -93,7 +93,6 @@ func (g *Gate) Leave() {
 	g.view.Weigh(g.register, servers)
 }
 
-// unlock releases the lock, and then reports the events.
 func (g *Gate) unlock() {
 	events, changed := g.events, g.changed
 	g.events, g.changed = nil, false
@@ -178,8 +177,7 @@ func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
 }
 
 // toUnknown judges a client's message on an mcp:// channel that the host has not named to
-// this client. Except in strict mode, a host that names no channels at all may use the
-// scheme in its own way.
+// this client.
 func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	if !g.view.Host().HasServers() && !g.cfg.Strict || belongsToRequest(env.Method) {
 		return gate.Decision{}
@@ -187,7 +185,6 @@ func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	return g.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
 }
 
-// unavailable returns the reason why a channel is not ready.
 func unavailable(ch *channel) string {
 	why := "the MCP server's channel is not available"
 	switch {

@@ -90,7 +90,6 @@ func (l *findings) channel(m *ahp.Member) string {
 	return uri
 }
 
-// isMCP reports whether a channel has the scheme mcp.
 func isMCP(uri []byte) bool {
 	return len(uri) > 4 && uri[3] == ':' && bytes.EqualFold(uri[:3], []byte("mcp"))
 }

@@ -91,7 +91,6 @@ func (s surface) forwards(method []byte) (yes, unsure bool) {
 	return yes || unsure, unsure
 }
 
-// isListChanged reports whether a method is a list_changed notification.
 func isListChanged(method []byte) bool {
 	return bytes.HasPrefix(method, []byte("notifications/")) && bytes.HasSuffix(method, []byte("/list_changed"))
 }

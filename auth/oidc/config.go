@@ -152,7 +152,6 @@ func (r *Rule) client() auth.Client {
 	}
 }
 
-// fits reports whether a rule matches tokens with these claims.
 func (r *Rule) fits(claims map[string]any) bool {
 	return !slices.ContainsFunc(r.When, func(c Condition) bool { return !c.holds(claims) })
 }

@@ -36,7 +36,6 @@ const (
 	maxRSA = 8192
 )
 
-// A key is a provider's key.
 type key struct {
 	id     string
 	alg    string // "": any algorithm for the key's type

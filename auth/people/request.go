@@ -205,7 +205,6 @@ func (d *Directory) Find(idOrCode string, who *Person) (Request, error) {
 	return Request{}, ErrNone
 }
 
-// isFor reports whether a person may decide about the request.
 func (r *Request) isFor(who *Person) bool {
 	return (r.Tenant == "" || r.Tenant == who.Tenant) && (r.Subject == "" || r.Subject == who.Subject)
 }

@@ -36,7 +36,6 @@ var libraries = map[string]string{
 // globals maps frames to libraries that define a global variable instead of a module.
 var globals = map[string]string{"diagram": "@mermaid-js/tiny/dist/mermaid.tiny.js"}
 
-// options returns the settings common to all bundles.
 func options(dir string) api.BuildOptions {
 	alias := map[string]string{}
 	for name, file := range libraries {

@@ -74,7 +74,6 @@ func Of(relays ...string) (map[string][]byte, error) {
 	return site, nil
 }
 
-// originsOf returns the origins of one or more relays.
 func originsOf(relays []string) (origins []string, err error) {
 	for _, relay := range relays {
 		at, err := url.Parse(relay)

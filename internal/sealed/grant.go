@@ -40,7 +40,6 @@ type Grant struct {
 	Serial   string
 }
 
-// grantBody is the signed JSON of a grant.
 type grantBody struct {
 	Host     string      `json:"host"`
 	By       string      `json:"by"`

@@ -179,7 +179,6 @@ func NewInitiator(cfg InitiatorConfig) (*Initiator, []byte, error) {
 // a record.
 func (i *Initiator) HostKey() Key { return *i.cfg.HostKey }
 
-// first returns the first Noise message.
 func (i *Initiator) first() ([]byte, error) {
 	code := Code{}
 	if i.cfg.Code != nil {

@@ -308,7 +308,6 @@ func (s *Session) verify(frame []byte) error {
 	return nil
 }
 
-// verified takes a shared body whose tag is valid.
 func (s *Session) verified(b *heardBody) error {
 	if b.sealed != nil {
 		return s.keepPart(b.sealed)
