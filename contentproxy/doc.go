@@ -26,9 +26,9 @@
 // minted if a client named its port before the host did. This package does not know addresses that
 // clients gave to the host in another way, or through another host-agent.
 //
-// Names that resolve to loopback addresses, and unusual notations, do not count as loopback.
-// Addresses with such names, https: addresses and all others pass unchanged, unless the host's
-// owner allows their origin ([Allowed]). Messages in pieces (channel/frame) pass unchanged too;
+// Only these three notations count as loopback. All other addresses, such as https: addresses and
+// names that resolve to loopback, pass unchanged, unless the host's owner allows their origin
+// ([Allowed]). Messages in pieces (channel/frame) pass unchanged too;
 // hosts send them only on request.
 //
 // # Who may read

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A listKey identifies the complete list of all things of one kind that belong to the
-// channel of. If thing is Terminal, of is the terminal, and the list has all its owners.
+// A listKey identifies a complete list: of all things of one kind on a channel or, if the
+// kind is Terminal, of all owners of one terminal.
 type listKey struct {
 	of    string
 	thing Thing

@@ -149,8 +149,8 @@
 // client then begins anew with initialize.
 //
 // With limited channels, a host's message passes if its channel is in reach. The gate
-// keeps only members in the known shape ([ahp.Shape]), because members from a later AHP
-// version could be about anything. This includes error responses. If a known member has a
+// keeps only members in the known shape ([ahp.Shape]), also of errors, because members
+// from a later AHP version could be about anything. If a known member has a
 // wrong type, such as an object for a text, or is about an unreachable channel, then the
 // value around it does not pass: a list's element, or the whole message. Unreadable and
 // ambiguous messages do not pass, nor do unknown notifications and requests, nor

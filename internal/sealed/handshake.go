@@ -15,7 +15,7 @@ import (
 	"ahprelay/auth"
 )
 
-// A Purpose is the purpose of a handshake.
+// A Purpose states whether a handshake connects a known device or pairs a new one.
 type Purpose byte
 
 const (
