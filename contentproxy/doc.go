@@ -26,10 +26,10 @@
 // minted if a client named its port before the host did. This package does not know addresses that
 // clients gave to the host in another way, or through another host-agent.
 //
-// Only these three notations count as loopback. All other addresses, such as https: addresses and
-// names that resolve to loopback, pass unchanged, unless the host's owner allows their origin
-// ([Allowed]). Messages in pieces (channel/frame) pass unchanged too;
-// hosts send them only on request.
+// Only localhost, 127.0.0.1 and [::1] count as loopback. All other addresses, such as https:
+// addresses and names that resolve to loopback, pass unchanged, unless the host's owner allows
+// their origin ([Allowed]). Messages in pieces (channel/frame) pass unchanged too; hosts send them
+// only on request.
 //
 // # Who may read
 //

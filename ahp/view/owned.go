@@ -6,7 +6,7 @@ import (
 )
 
 // A listKey identifies a complete list: of all things of one kind on a channel or, if the
-// kind is Terminal, of all owners of one terminal.
+// kind is Terminal, of all owners of one terminal. of is the channel or the terminal.
 type listKey struct {
 	of    string
 	thing Thing
