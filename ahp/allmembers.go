@@ -48,7 +48,6 @@ func (s *scanner) members() (list []Member, _ *FrameError) {
 	return list, s.err
 }
 
-// member reads a key and its value.
 func (s *scanner) member(i int, m *Member) int {
 	start, _ := s.token(i)
 	if i, _ = s.name(i, nil); i == failed {

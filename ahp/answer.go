@@ -33,7 +33,6 @@ func AppendError(dst, id []byte, code int, message string, data []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-// appendRaw appends raw JSON, or null if raw is nil.
 func appendRaw(dst, raw []byte) []byte {
 	if raw == nil {
 		return append(dst, "null"...)

@@ -178,7 +178,6 @@ func Peek(frame []byte) (e Envelope, _ error) {
 	return e, nil
 }
 
-// setSaid sets the action's members.
 func (e *Envelope) setSaid(params []Member) {
 	channel, action, seq, origin := &params[inChannel], &params[inAction], &params[inServerSeq], &params[inOrigin]
 	if channel.Raw != nil && !action.twice && !seq.twice && !origin.twice {

@@ -29,7 +29,6 @@ type scanner struct {
 // failed is the position a method returns after a failure.
 const failed = -1
 
-// fail records a failure's reason.
 func (s *scanner) fail(at int, reason string) int {
 	s.err = &FrameError{at, reason}
 	return failed
@@ -157,7 +156,6 @@ func findFolded(want []Member, key []byte) string {
 	return ""
 }
 
-// value validates the value at i.
 func (s *scanner) value(i int) int {
 	floor := s.depth
 	for {
@@ -239,7 +237,6 @@ func (s *scanner) key(i int) int {
 	return s.colon(i)
 }
 
-// colon reads the colon after a key.
 func (s *scanner) colon(i int) int {
 	i, c := s.token(i)
 	if c != ':' {

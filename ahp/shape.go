@@ -123,9 +123,9 @@ func (o Object) Seen(s Sight, m Member) bool {
 	return true
 }
 
-// about returns the shape of an object about one channel, which the member key names.
-// The shape is in for a channel in reach, and ofRoot for the root, which is partly
-// visible. For any other channel, the object is hidden.
+// about returns the shape of an object about one channel, which the member key names. If
+// the channel is in reach, the object has the shape "in". If the channel is the root, which
+// is partly visible, the object has the shape ofRoot. Otherwise, the object is hidden.
 func about(key string, in, ofRoot Shape) Shape {
 	return func(s Sight, m Member) bool {
 		switch uri := TextOf(m.Raw, key); {

@@ -9,8 +9,8 @@ import (
 // arrive. It keeps a few KiB at most. The zero Skimmer is ready for a new frame.
 //
 // It distinguishes the frame's own keys from nested keys, in any order, and refuses
-// the same values as [Peek]. It does not validate the rest, because the rest is not
-// passed on.
+// the same ids, methods and top-level channels as [Peek]. It does not validate the rest,
+// because the rest is not passed on.
 type Skimmer struct {
 	state  skimState
 	depth  int  // open objects and arrays
@@ -214,7 +214,6 @@ func (s *Skimmer) token(c byte, at int) {
 	}
 }
 
-// begin begins a value.
 func (s *Skimmer) begin(c byte) {
 	s.value = s.value[:0]
 	s.state = skimInside

@@ -166,7 +166,8 @@ func unescapeInto(buffer *[]byte, raw []byte, start, i int) (text []byte, end in
 	}
 }
 
-// copyRun copies plain characters to n, as far as there is room.
+// copyRun copies plain characters from raw[i:] to buf[n:], as far as there is room. It
+// returns n and i behind the copied characters.
 func copyRun(buf, raw []byte, n, i int) (int, int) {
 	for n+8 <= len(buf) && i+8 <= len(raw) {
 		word := binary.LittleEndian.Uint64(raw[i:])

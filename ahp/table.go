@@ -192,7 +192,7 @@ type Where uint8
 // The values of Where.
 const (
 	InReach Where = iota // channels in reach
-	OrRoot               // and the root
+	OrRoot               // channels in reach, and the root
 	OnMCP                // mcp:// channels in reach
 )
 
@@ -367,7 +367,7 @@ var (
 		"root/terminalsChanged": {"type": plain, "terminals": each(terminal)},
 	}
 
-	// A reconnect's channel.
+	// An entry for one channel in the result of reconnect.
 	resumed = Object{"kind": plain, "channel": known, "actions": each(envelope), "snapshot": snapshot}.Seen
 
 	limits  = Object{"windowBytes": plain, "maximumFrameBytes": plain, "maximumMessageBytes": plain}.Seen

@@ -14,8 +14,8 @@ import (
 
 // A CanvasGrant permits a browser to see a canvas with the authority of a client's token.
 // It exists in two signed forms: a ticket, which starts a session and is valid once, and
-// a session, which the browser keeps. All relays in the cluster accept both, and store
-// nothing.
+// a session, which the browser keeps. All relays in the cluster accept both. They store
+// only the IDs of used tickets.
 type CanvasGrant struct {
 	ID      string    // unique ID of this grant
 	Tenant  string    // name of the tenant
@@ -75,7 +75,8 @@ const CanvasTicketTTL = time.Minute
 // [Keys.Canvases] returns it.
 type Canvases struct{ keys *Keys }
 
-// IssueTicket signs a ticket. It generates an ID if g has none.
+// IssueTicket signs a ticket, which expires after CanvasTicketTTL or at g.Expires, whichever
+// is earlier. It generates an ID if g has none.
 func (c Canvases) IssueTicket(g CanvasGrant) (string, error) {
 	if soon := c.keys.now().Add(CanvasTicketTTL); soon.Before(g.Expires) {
 		g.Expires = soon

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// ChallengeTTL is the time in which a host-agent must answer a challenge.
+// ChallengeTTL is how long a challenge is valid.
 const ChallengeTTL = 60 * time.Second
 
 // challengeVersion is the first byte of a challenge.
@@ -34,7 +34,8 @@ const (
 // text begins with it.
 const proofPrefix = "ahp-relay agent credentials v1\x00"
 
-// NewChallenge returns a text for a host-agent to sign within ChallengeTTL.
+// NewChallenge returns a challenge, valid for ChallengeTTL: a text that a host-agent signs,
+// or the nonce in a device's proof (dpop.go).
 func (k *Keys) NewChallenge() string {
 	b := make([]byte, challengeBody, challengeSize)
 	b[0] = challengeVersion

@@ -38,7 +38,6 @@ type Replaced struct {
 	Expires time.Time `json:"exp"`
 }
 
-// credentialClaims are the claims that only credentials have.
 type credentialClaims struct {
 	Confirmation *confirmation `json:"cnf,omitempty"`
 	Replaces     *Replaced     `json:"former,omitempty"`
@@ -129,7 +128,6 @@ func kindOf(token string) tokenKind {
 	return tokenKind(typ)
 }
 
-// credential converts the claims of a credential to an Enrolment.
 func (cl *claims) credential() (Enrolment, error) {
 	e, err := cl.enrolment()
 	if err != nil {
@@ -234,9 +232,9 @@ func (h *HostKey) Prove(purpose Purpose, challenge, tenant, host, detail string)
 }
 
 // CheckCredential returns an error if a host-agent must not accept a credential from a
-// relay. The credential must be signed with a key that the previous token names, and have
-// the same host and key. Its times are not checked, because the host-agent's clock may be
-// wrong.
+// relay. before is the host-agent's previous token. The credential must be signed with a
+// key that before names, be for the same host, and be bound to key. Its times are not
+// checked, because the host-agent's clock may be wrong.
 func CheckCredential(credential, before string, key ed25519.PublicKey) error {
 	trusted, err := PeekRelayKeys(before)
 	if err != nil {

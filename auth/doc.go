@@ -32,10 +32,10 @@
 //	                     (RFC 7800), an Ed25519 JWK; former: jti and exp of the
 //	                     credential that this one replaces
 //
-// Every claim is required except former. A client token may also have channels and methods
-// (patterns; default: all), reverse (true: the host may ask the client for files) and
-// maxConnections (open at the same time; default: the relay's limit). Clocks may differ by
-// [Leeway].
+// Every claim is required except former and, in a client token, device and cnf. A client
+// token may also have channels and methods (patterns; default: all), files, reverse,
+// maxConnections, deviceName and audience: see [Client]. A token derived from other grants
+// names them in origins ([Origin]). Clocks may differ by [Leeway].
 //
 // In a pattern, * stands for any characters. No other character is special, see [Matches].
 //
@@ -45,7 +45,7 @@
 // proves that it has the private key by signing a relay's challenge. The relay responds with
 // a short-lived user JWT for that nkey, which permits only the subjects in [HostSubjects].
 //
-//	challenge = base64url(version, milliseconds since 1970, random, MAC)
+//	challenge = base64url(version, milliseconds since 1970, random of the process, random, MAC)
 //	signed    = "ahp-relay agent credentials v1" NUL challenge NUL tenant NUL host NUL nkey
 //
 // The MAC is HMAC-SHA256 with a key derived from the token key. Every relay with the same
@@ -56,8 +56,8 @@
 // # Relays prove themselves
 //
 // A host-agent accepts links only from relays with a key named in its token
-// ([PeekRelayKeys], [CheckLink]). This key is the token key. New keys require new enrolment
-// tokens, which bring the new key to the host-agent. A relay signs
+// ([PeekRelayKeys], [CheckLink]). This key is the relay's oldest token key. New tokens bring
+// new keys to the host-agent: a renewed credential, or a new enrolment token. A relay signs
 //
 //	"ahp-relay link v1" NUL tenant NUL host NUL agent NUL relay NUL epoch NUL shares
 //
@@ -73,8 +73,8 @@
 //
 //	signed = "ahp-relay host key v1" NUL purpose NUL challenge NUL tenant NUL host NUL detail
 //
-// The detail is the public key in base64url for the purpose "enroll", empty for "renew", and
-// the nkey for "credentials".
+// The detail is the public key in base64url for the purpose "enroll", empty for "renew",
+// the nkey for "credentials", and a hash of the request for "shares".
 //
 // A host-agent renews its credential before it expires. The new credential names the old
 // one. The old one is revoked when the new one is first used, so the host-agent can try

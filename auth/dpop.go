@@ -66,7 +66,6 @@ type ClaimedProof struct {
 	claims proofClaims
 }
 
-// proofClaims are the claims of a proof.
 type proofClaims struct {
 	ID     string `json:"jti"`
 	Method string `json:"htm"`

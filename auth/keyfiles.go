@@ -19,7 +19,7 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// Names in the data directory.
+// Names of the key directory in the data directory, and of the key files in it.
 const (
 	keyDir       = "keys"
 	tokenFile    = "token.pem"
@@ -56,7 +56,7 @@ func LoadKeys(dir string) (*Keys, error) {
 	if missing {
 		for _, name := range []string{accountFile, systemFile} {
 			if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-				return nil, fmt.Errorf("keys: %[1]s is itself a copy of a directory %[2]s, as cp makes it before %[1]s exists: move its files into %[3]s", dir, keyDir, path)
+				return nil, fmt.Errorf("keys: the key files are in %[1]s itself, not in its directory %[2]s: move them into %[3]s", dir, keyDir, path)
 			}
 		}
 		if err := makeKeys(dir, path); err != nil {
@@ -88,7 +88,6 @@ func ExistingKeys(dir string) (*Keys, error) {
 	return keys, nil
 }
 
-// isMissing reports whether path is absent or empty.
 func isMissing(path string) (bool, error) {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {

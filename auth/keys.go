@@ -28,16 +28,16 @@ type Keys struct {
 	system, account natsKey
 }
 
-// Tokens issues and verifies tokens with these keys.
+// Tokens returns the issuer and verifier of tokens with these keys.
 func (k *Keys) Tokens() Tokens { return Tokens{k} }
 
-// Authority issues the JWTs that NATS servers trust.
+// Authority returns the issuer of the JWTs that NATS servers trust.
 func (k *Keys) Authority() Authority { return Authority{k} }
 
-// Canvases issues and verifies canvas grants with these keys.
+// Canvases returns the issuer and verifier of canvas grants with these keys.
 func (k *Keys) Canvases() Canvases { return Canvases{k} }
 
-// Links proves the relay's identity to host-agents.
+// Links returns the prover of the relay's identity to host-agents.
 func (k *Keys) Links() Links { return Links{k} }
 
 // A natsKey is an nkey with its public key.

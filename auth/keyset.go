@@ -29,8 +29,9 @@ import (
 //	set-<id>/set.json                                 when it was made, and when it begins to sign
 //
 // Signatures by any set are valid. New signatures come from the newest set whose signing time has
-// arrived. By that time, all relays and host-agents know the set. Links, and relays among
-// themselves, use the oldest set, because every host-agent that can connect knows it.
+// arrived. By that time, all relays and host-agents know the set. Links, and the NATS users of
+// relays, use the oldest set, because every host-agent that can connect, and every NATS server,
+// knows it.
 //
 // NATS accounts keep the names that the first set gave them. When the first set is retired, its
 // users are revoked, and servers that start later accept only users of the remaining sets
@@ -65,7 +66,6 @@ type keySet struct {
 	account  []byte  // secret from which user signing keys are derived
 }
 
-// keySets are the valid sets.
 type keySets struct {
 	all     []*keySet // oldest first; never empty
 	retired time.Time // when the first set was retired; zero: it was not
@@ -193,7 +193,6 @@ func (k *Keys) Reload() (changed bool, err error) {
 	return true, nil
 }
 
-// setTimes is the content of set.json.
 type setTimes struct {
 	Made  time.Time `json:"made"`
 	Signs time.Time `json:"signs"`
@@ -302,11 +301,12 @@ func writeSet(dir string, times setTimes) (*keySet, error) {
 }
 
 // overlap is the shortest time between a set's first signature and the retirement of the
-// previous set. After this time, host-agents have nothing that the previous set signed.
+// previous set. After this time, host-agents have no NATS credentials that the previous set
+// signed.
 const overlap = DefaultAgentTTL
 
-// RetireKeys makes a set of keys invalid. It never retires the last set. It retires a set
-// in use only with force.
+// RetireKeys makes a set of keys invalid. It never retires the last set. Without force, it
+// does not retire a set that signs, unless a later set has signed for overlap.
 func RetireKeys(dir, id string, now time.Time, force bool) error {
 	keys, err := ExistingKeys(dir)
 	if err != nil {

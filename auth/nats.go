@@ -62,7 +62,7 @@ func (a Authority) SystemAccount() string { return a.keys.system.public }
 // their state. Only relays use it.
 func (a Authority) RelaysAccount() string { return a.keys.account.public }
 
-// Servers says for which NATS servers a JWT is made.
+// Servers is the kind of NATS servers for which a JWT is made.
 type Servers int
 
 // Kinds of NATS servers. An embedded server gets accounts only from its own relay. An
@@ -262,8 +262,8 @@ func (u *User) Sign(nonce []byte) ([]byte, error) { return u.key.Sign(nonce) }
 
 // RelayUser returns a relay's credentials in a tenant's account, with the permissions of
 // all host-agents together. For an empty tenant, they are for the account
-// [Authority.RelaysAccount]. They do not expire: NATS would close the connection, and
-// relays have the keys anyway.
+// [Authority.RelaysAccount]. They do not expire: a NATS server closes a connection when
+// its credentials expire, and relays have the keys anyway.
 func (a Authority) RelayUser(tenant string) (*User, error) {
 	if tenant == "" {
 		return a.newUser("relay", a.keys.account, relaySubjects)
@@ -282,7 +282,7 @@ func (a Authority) SystemUser() (*User, error) {
 }
 
 // newUser returns a user that may publish and subscribe to the given subjects. The oldest
-// set signs it, because external servers learn new sets last.
+// set signs it, because an external server may not know newer sets yet.
 func (a Authority) newUser(name string, account natsKey, subjects []string) (*User, error) {
 	signer, err := a.keys.oldest().signerOf(account)
 	if err != nil {

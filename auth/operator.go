@@ -9,7 +9,7 @@ import (
 // running relay. It proves that the command can read the relay's keys.
 const operatorKind tokenKind = "ahp-operator+jwt"
 
-// operatorTTL is the lifetime of such a token, which is needed for one request only.
+// operatorTTL is the lifetime of an operator's token, which is needed for one request only.
 const operatorTTL = 30 * time.Second
 
 // IssueOperator signs a token for a request by the relay's operator, with full authority
@@ -19,7 +19,7 @@ func (t Tokens) IssueOperator(name string) (string, error) {
 	return t.issue(operatorKind, cl)
 }
 
-// VerifyOperator verifies such a token. The error wraps ErrTokenExpired or
+// VerifyOperator verifies a token from IssueOperator. The error wraps ErrTokenExpired or
 // ErrTokenInvalid.
 func (t Tokens) VerifyOperator(token string) error {
 	cl, err := t.verify(operatorKind, token)

@@ -12,8 +12,7 @@ import (
 // Limits for a grant's origins. They are low because a canvas session carries the origins
 // in a cookie.
 const (
-	// MaxOrigins is the largest number of grants between a grant and the operator's
-	// grant.
+	// MaxOrigins is the largest number of a grant's origins.
 	MaxOrigins = 16
 
 	// MaxOriginsText is the largest total length of the names in a grant's origins, in

@@ -30,7 +30,7 @@ const (
 	// MaxPatternLen bounds a pattern's length, in bytes.
 	MaxPatternLen = 1024
 
-	// maxStars bounds the cost of matching a pattern.
+	// maxStars bounds the stars in a pattern, and thus the cost of matching it.
 	maxStars = 8
 )
 
@@ -67,8 +67,8 @@ func Matches(pattern, text string) bool {
 	}
 }
 
-// CheckPatterns returns an error for an invalid list of patterns. what names their kind
-// in errors.
+// CheckPatterns returns an error for an invalid list of patterns. The argument what names
+// the patterns' kind in errors.
 func CheckPatterns(what string, patterns []string) error {
 	if len(patterns) > MaxPatterns {
 		return fmt.Errorf("%d %s patterns; want at most %d", len(patterns), what, MaxPatterns)

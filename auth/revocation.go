@@ -33,8 +33,8 @@ type Revocation struct {
 }
 
 // MaxDerivedTTL is the longest lifetime of a token that is derived from another grant:
-// that of host-agents' credentials. Devices never expire, but relays delete a device
-// while its origin is revoked.
+// that of host-agents' credentials. Devices never expire, but relays delete each device
+// whose origin is revoked.
 const MaxDerivedTTL = 366 * 24 * time.Hour
 
 // Spanning returns the revocation with an Until after which all derived tokens have
@@ -67,8 +67,8 @@ func (r Revocation) OfDerived() (derived Revocation, ok bool) {
 // IsOfDerived reports whether the revocation comes from OfDerived.
 func (r Revocation) IsOfDerived() bool { return strings.HasPrefix(r.Token, derivedPrefix) }
 
-// CoversDerived reports whether the revocation ends what was derived from a grant issued
-// at that time.
+// CoversDerived reports whether the revocation ends the grants derived from a grant that
+// has its target and was issued at the given time.
 func (r Revocation) CoversDerived(issued time.Time) bool { return !r.Alone && r.Covers(issued) }
 
 // A RevocationKey names the target of a revocation.
@@ -109,8 +109,8 @@ func (r Revocation) Check() error {
 	return CheckSubject(r.Subject)
 }
 
-// Covers reports whether the revocation ends a token that was issued at that time and has
-// this target.
+// Covers reports whether the revocation ends a token that has its target and was issued at
+// the given time. If the target is a single token, the time does not count.
 func (r Revocation) Covers(issued time.Time) bool {
 	return r.Token != "" || issued.Unix() <= r.At.Unix() // tokens have times in seconds
 }
@@ -120,7 +120,8 @@ func (r Revocation) Expired(now time.Time) bool {
 	return !r.Until.IsZero() && now.After(r.Until.Add(Leeway))
 }
 
-// Merge combines two revocations with the same target.
+// Merge combines two revocations with the same target. The result ends everything that
+// either of them ends.
 func (r Revocation) Merge(o Revocation) Revocation {
 	if o.At.After(r.At) {
 		r.At = o.At
@@ -150,7 +151,7 @@ type Holder struct {
 	Token   string    `json:"token,omitempty"`
 	Device  string    `json:"device,omitempty"`
 	Subject string    `json:"subject"`
-	At      time.Time `json:"at"`                // a revocation before this time does not count
+	At      time.Time `json:"at"`                // revocations of Subject before this time do not count
 	Origins []Origin  `json:"origins,omitempty"` // origins of the token
 }
 

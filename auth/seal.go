@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// ErrSealed reports data that was not encrypted with these keys and under that name.
+// ErrSealed reports data that was not sealed with the Sealer's keys under the given name.
 var ErrSealed = errors.New("not sealed with these keys and this name")
 
 // A Sealer encrypts and authenticates the relays' records in NATS, so that the operator

@@ -4,5 +4,5 @@ package auth
 
 import "io/fs"
 
-// mayGroupUse reports whether a secret file is shared with a group on purpose.
+// mayGroupUse returns false: on this system, no secret file counts as shared with a group.
 func mayGroupUse(string, fs.FileInfo) bool { return false }

@@ -11,9 +11,10 @@ import (
 )
 
 // mayGroupUse reports whether a secret file is shared with a group on purpose, as
-// Kubernetes does with volumes (fsGroup). The process must be in that group, the group
-// must not be the owner's primary group, and other users must not be able to add files to
-// the directory.
+// Kubernetes does with volumes (fsGroup). The process must be in that group, and all
+// others must have no access. A file with this process's own user and primary group does
+// not count. Others must not be able to replace files in the directory, which must belong
+// to this user or root.
 func mayGroupUse(path string, info fs.FileInfo) bool {
 	file, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

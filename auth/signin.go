@@ -22,7 +22,7 @@ type SignIn struct {
 	Verifier string // for PKCE (RFC 7636); only relays know it
 }
 
-// Parts of a state, in bytes.
+// The first byte of a state, and the length of its body in bytes.
 const (
 	signInVersion = 1
 	signInBody    = 1 + 8 + 16 + 2*sha256.Size // version, milliseconds since 1970, random, hashes of provider and key
@@ -43,7 +43,7 @@ func (k *Keys) NewSignIn(provider, thumbprint string) SignIn {
 }
 
 // CheckSignIn returns the SignIn for a state from NewSignIn, if the provider and key are
-// the same. Otherwise it returns ErrSignInOver.
+// the same and SignInTTL has not passed. Otherwise it returns ErrSignInOver.
 func (k *Keys) CheckSignIn(state, provider, thumbprint string) (SignIn, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(state)
 	if err != nil || len(b) != signInBody+sha256.Size || b[0] != signInVersion {

@@ -101,8 +101,8 @@ func (c Client) Restricted() bool {
 	return !c.Access.Includes(AccessWrite) || len(c.Channels) > 0 || len(c.Methods) > 0
 }
 
-// Covers reports whether c permits everything that o permits, as far as their patterns
-// can be compared.
+// Covers reports whether c has the tenant of o, at least its level, and patterns that
+// cover its hosts, channels and methods. A pattern covers itself only; * covers all.
 func (c Client) Covers(o Client) bool {
 	within := func(narrow, wide []string, all bool) bool {
 		if len(wide) == 0 {
@@ -164,7 +164,6 @@ func (k tokenKind) String() string {
 	return "not a relay's token"
 }
 
-// claims are the claims of all kinds.
 type claims struct {
 	jwt.RegisteredClaims
 	Tenant string   `json:"tenant"`

@@ -20,8 +20,9 @@ const trustConfig = `# Trust of a NATS server in the keys of an AHP relay. It ho
 #
 #     include "%[1]s"
 #
-# Relays add the accounts of tenants while the server runs. It keeps them in
-# the directory below, which must be its own, and be writable.
+# Relays add the accounts of tenants while the server runs. The server keeps
+# these accounts in the directory below. It must be able to write there, and
+# must not share the directory with another server.
 #
 operator: [%[2]s]
 system_account: %[3]s
@@ -31,8 +32,8 @@ resolver: {
   allow_delete: false
   interval: "2m"
 }
-# What relays know together of hosts. A jetstream of your own after the include
-# takes its place.
+# The records that relays share are in JetStream. A jetstream block of your own
+# after the include replaces this block.
 jetstream: {
   store_dir: "%[8]s"
 }

@@ -41,7 +41,6 @@ func (i Issuers) Verify(ctx context.Context, token string) (Client, error) {
 	return i.Own.Verify(ctx, token)
 }
 
-// issuerOf returns the iss of an unverified token, or "".
 func issuerOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -53,7 +53,6 @@ func urlPort(u *url.URL) string {
 
 var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
-// takes reports whether the pattern matches an origin.
 func (a Allowed) takes(o origin) bool {
 	host := strings.ToLower(o.host)
 	if under, any := strings.CutPrefix(a.host, "*"); any {

@@ -25,9 +25,9 @@ const (
 	maxAsked = 16
 )
 
-// Asks returns the queries to send to the host after one of its answers. The caller passes the
-// host's responses to FromHost, and then calls Settle. If it cannot send a query, it calls Settle
-// at once.
+// Asks returns the queries that the caller must send to the host. The caller calls Asks after each
+// response of the host. It passes the host's responses to the queries to FromHost, and then calls
+// Settle. If it cannot send a query, it calls Settle at once.
 func (c *Conn) Asks() []view.Ask {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -61,8 +61,8 @@ type Message struct {
 	From, To int
 }
 
-// FromHost records a message from the host, and replaces loopback addresses in the message by
-// minted ones. Each branch handles a kind of fact.
+// FromHost records a message from the host. Through said.Edit, it replaces loopback addresses in
+// the message by minted ones. Each branch handles a kind of fact.
 func (c *Conn) FromHost(said *view.Reading) {
 	if said == nil || len(said.Granted)+len(said.Facts) == 0 {
 		return

@@ -26,10 +26,10 @@
 // minted if a client named its port before the host did. This package does not know addresses that
 // clients gave to the host in another way, or through another host-agent.
 //
-// Names that resolve to loopback addresses, and unusual notations, do not count as loopback.
-// Addresses with such names, https: addresses and all others pass unchanged, unless the host's
-// owner allows their origin ([Allowed]). Messages in pieces (channel/frame) pass unchanged too;
-// hosts send them only on request.
+// Only localhost, 127.0.0.1 and [::1] count as loopback. All other addresses, such as https:
+// addresses and names that resolve to loopback, pass unchanged, unless the host's owner allows
+// their origin ([Allowed]). Messages in pieces (channel/frame) pass unchanged too; hosts send them
+// only on request.
 //
 // # Who may read
 //
@@ -39,8 +39,10 @@
 // All other reads are refused (§8):
 //
 //	-32602  the address is malformed, or names a different instance than the channel
-//	-32009  not subscribed, or the origin may not be read
-//	-32008  the canvas is closed or has no such content, or its server does not answer
+//	-32009  not subscribed, or the content is too large, or its server redirects
+//	-32008  the canvas is closed, has no such content, or none that may be read, or its server
+//	        does not answer
+//	4290    the client has too many waiting reads
 //
 // The host also decides whether the canvas still exists. If the host has not described the canvas
 // on that connection for 2 s, the host-agent queries it ([ahprelay/ahp/view.Ask]), unless the client's

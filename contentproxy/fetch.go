@@ -23,7 +23,7 @@ import (
 const (
 	fetchTimeout = 20 * time.Second // limit for a read, without the wait for its turn
 
-	// Concurrent reads from one host and from one client. Further reads wait their turn, at most
+	// Concurrent reads at one host, and for one client. Further reads wait their turn, at most
 	// fetchesWait for each client.
 	hostFetches   = 16
 	clientFetches = 8
@@ -50,7 +50,7 @@ func refuse(code int, format string, args ...any) *refusal {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// A fetcher reads canvas content from the web servers on the loopback interface.
+// A fetcher reads canvas content from web servers and allowed folders.
 type fetcher struct {
 	client *http.Client
 	limit  int         // bytes of one resource

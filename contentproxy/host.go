@@ -77,8 +77,8 @@ func (h *Host) Close() {
 	h.proxy.Transport.(*http.Transport).CloseIdleConnections()
 }
 
-// loopback splits the address of a canvas's content into its origin and URL; ok is false if this
-// package must not read that address.
+// loopback splits the address of a canvas's content into its origin and URL. ok is false if this
+// package must not read the address, or if the canvas has no known instance or is not the host's.
 func (h *Host) loopback(canvas view.Canvas, address string) (o origin, u *url.URL, ok bool) {
 	o, u, ok = h.cfg.split(address)
 	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !h.denied(o.port)
@@ -90,8 +90,8 @@ func (h *Host) denied(port string) bool {
 	return slices.Contains(h.cfg.DenyPorts, port) || h.cfg.Own != nil && slices.Contains(h.cfg.Own(), port)
 }
 
-// origin returns the origin of a canvas's content, or the zero origin if the address may come from
-// a client.
+// origin returns the origin of a canvas's content. It returns the zero origin if this package must
+// not read the addresses (see loopback), or if they may come from a client.
 func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) origin {
 	for _, address := range []string{canvas.ContentURI, canvas.URL} {
 		if o, _, ok := h.loopback(canvas, address); ok && !h.mayBeClients(known, channel, o) {
@@ -101,7 +101,6 @@ func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) orig
 	return origin{}
 }
 
-// closed forgets the addresses of closed canvases.
 func (h *Host) closed(known *view.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

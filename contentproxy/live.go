@@ -18,7 +18,6 @@ import (
 // request looks like one from a browser on the host's machine: Host, Origin and Referer name the
 // server's origin instead of the canvas's. Redirects to other origins are refused.
 
-// placeKey is the context key for a request's Place.
 type placeKey struct{}
 
 func newProxy(cfg *Config) *httputil.ReverseProxy {
@@ -42,8 +41,8 @@ func newProxy(cfg *Config) *httputil.ReverseProxy {
 	}
 }
 
-// Serve answers an HTTP request with content from a place. The caller must not pass a place with
-// [Place.AtHost].
+// Serve answers an HTTP request with content from a place. The caller must not pass a place for
+// which [Place.AtHost] returns true.
 func (h *Host) Serve(w http.ResponseWriter, r *http.Request, p Place) {
 	if len(r.URL.Path) == 0 || r.URL.Path[0] != '/' || r.Method == http.MethodConnect {
 		http.Error(w, "the address is malformed", http.StatusBadRequest)
@@ -80,7 +79,6 @@ func (h *Host) PlaceAt(port string) (Place, error) {
 	return Place{origin{"http", "localhost", port}}, nil
 }
 
-// base returns the origin's URL without a path.
 func (o origin) base() *url.URL {
 	u := &url.URL{Scheme: o.scheme, Host: o.host}
 	if o.port != defaultPorts[o.scheme] {
@@ -89,7 +87,7 @@ func (o origin) base() *url.URL {
 	return u
 }
 
-// rewrite redirects a request from the canvas's origin to the web server.
+// rewrite changes a request to the canvas's origin into a request to the web server.
 func rewrite(pr *httputil.ProxyRequest) {
 	place, _ := pr.In.Context().Value(placeKey{}).(Place)
 	to := place.at.base()
@@ -123,8 +121,8 @@ var errLeads = errors.New("the canvas's server redirects to a different origin; 
 // gateway/canvas/events.go.
 const ForNowHeader = "Ahp-Canvas-For-Now"
 
-// keepWithin rewrites the redirect in a response as a relative URL. It returns errLeads if the
-// redirect leads to another origin.
+// keepWithin rewrites the redirect in a response as a URL without an origin. It returns errLeads if
+// the redirect leads to another origin.
 func keepWithin(response *http.Response) error {
 	place, _ := response.Request.Context().Value(placeKey{}).(Place)
 	h := response.Header

@@ -32,8 +32,8 @@ func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, ask
 // Fresh is the longest age of a valid description when a page is requested.
 const Fresh = fresh
 
-// Place waits for the host's answer, and returns the place of the canvas's content. The error says
-// why the client may not see the canvas.
+// Place waits for the host's answer, at most askTimeout, and returns the place of the canvas's
+// content. The error is the reason why the client may not see the canvas.
 func (l *Look) Place(ctx context.Context) (Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -61,8 +61,9 @@ func (l *Look) Place(ctx context.Context) (Place, error) {
 const keptFor = 10 * time.Second
 
 // StillShows reports whether the client is subscribed to a canvas, and whether the client may still
-// see the instance according to the host's last description. If that description is too old, asks
-// contains a query for the host. The next call then has its answer.
+// see the instance according to the host's last description. If that description is older than
+// keptFor, asks contains a query for the host. If the query ends without a new description, the
+// next call returns false for shown.
 func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -98,7 +98,6 @@ func mint(instance string, u *url.URL) string {
 	return a.String()
 }
 
-// url returns the URL of the content at an address.
 func (o origin) url(a Address) string {
 	s := o.scheme + "://" + o.host + ":" + o.port + "/" + a.Path
 	if a.Query != "" {

@@ -35,8 +35,8 @@ func (r *Read) Asks() []view.Ask {
 }
 
 // unserved reports whether the host's error means that this package should serve the read. For
-// resourceRead of a minted address, that is any error unless the host denies permission or requires
-// authentication: a host may implement resourceRead without knowing minted addresses.
+// canvasReadResource, only -32601 does. For resourceRead of a minted address, all errors do except
+// -32009 and -32007: a host may implement resourceRead without knowing minted addresses.
 func unserved(call *view.Call, failure []byte) bool {
 	m := [...]ahp.Member{{Name: "code"}}
 	if ahp.Members(failure, m[:]) != nil {
@@ -50,8 +50,8 @@ func unserved(call *view.Call, failure []byte) bool {
 }
 
 // mayBeOf returns the canvases that a read may concern. For resourceRead, which names no channel,
-// these are the canvases with the instance in the address or, if there is none, all canvases
-// without a known instance.
+// this is the canvas with the instance in the address or, if there is none, all canvases without a
+// known instance.
 func (c *Conn) mayBeOf(call *view.Call) (list []string) {
 	if call.Method != "resourceRead" {
 		if c.canvases[call.Channel] != nil {

@@ -40,8 +40,8 @@ func (c *Conn) Host() *Host { return c.host }
 // claims to have seen.
 func (c *Conn) Seq() int64 { return c.seq }
 
-// SetSeq sets what Seq returns. It is for messages that reach the client without FromHost,
-// and for a FromHost whose message reaches the client later.
+// SetSeq sets the result of Seq. It is for messages that reach the client without a call of
+// FromHost. It also undoes a call of FromHost if the message reaches the client later.
 func (c *Conn) SetSeq(seq int64) { c.seq = seq }
 
 // ClientID returns the clientId the client has sent, or "".
@@ -161,8 +161,8 @@ func (c *Conn) Answering(id []byte) (Call, bool) {
 	return Call{}, false
 }
 
-// FromHost reads a host message and records its facts. It returns nil if the message
-// has no facts.
+// FromHost reads a host message and records its facts. It returns nil for a request, for
+// a notification that cannot have facts, and for the response to an unknown request.
 func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	switch env.Kind {
 	case ahp.Request:
@@ -188,7 +188,8 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	return r
 }
 
-// mayHaveFacts reports whether a notification may have facts, without parsing it.
+// mayHaveFacts reports whether a notification may have facts, without parsing it. It also records
+// the serverSeq of an action.
 func (c *Conn) mayHaveFacts(env *ahp.Envelope) bool {
 	switch string(env.Method) {
 	case "action":

@@ -16,8 +16,8 @@
 //	                                                               root/sessionSummaryChanged: .changes
 //
 // Results are responses to initialize, reconnect and subscribe. The result of reconnect
-// has one of three forms: actions and missing, or snapshots; the same with windows, which
-// lists the channels that come in frames; or channels, with an entry for each channel. A
+// has one of three forms: (1) actions and missing, or snapshots; (2) the same, and windows,
+// which lists the channels that come in frames; (3) channels, with an entry for each. A
 // channel/frame has a piece of a notification's text. The pieces on a channel are joined
 // up to the one with final, at most 64 MiB, and then read as that notification if it is on
 // the same channel.

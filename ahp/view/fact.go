@@ -6,7 +6,7 @@ type Fact struct {
 	Thing Thing
 	Of    string   // the channel
 	URI   string   // the URI that belongs, or no longer belongs, to the channel; or the id of a customization
-	List  []string // with Lists: all that belong to the channel
+	List  []string // the list of a fact of the kind Lists, Claims or Offers
 
 	// Raw is the part of the message that describes the fact, and At its position; -1
 	// in a message that came in frames.

@@ -61,7 +61,6 @@ func (p *pieces) add(params []byte) (whole []byte, lost bool) {
 	return one.text, one.lost
 }
 
-// drop forgets a channel's unfinished message.
 func (p *pieces) drop(channel string) {
 	if one := p.open[channel]; one != nil {
 		p.size -= cap(one.text)

@@ -40,7 +40,7 @@ type Host struct {
 
 type clientKey struct{ subject, clientID string }
 
-// A client holds what is stored until the client returns.
+// A client holds a client's declaration and kept value until the client returns.
 type client struct {
 	hello  hello
 	known  bool // hello is set
@@ -95,7 +95,6 @@ func (h *Host) Ended() {
 // channel.
 func (h *Host) Changes() uint64 { return h.changes.Load() }
 
-// reached returns the highest known serverSeq.
 func (h *Host) reached() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +122,6 @@ func (h *Host) CommandPrefix() (prefix string, known bool) {
 	return *h.command, true
 }
 
-// commandsBegin records the command prefix.
 func (h *Host) commandsBegin(prefix string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,7 +156,8 @@ func (h *Host) learn(facts []Fact, seq int64) {
 // HasServers reports whether the host has named an MCP server's channel to any client.
 func (h *Host) HasServers() bool { return h.servers.Load() }
 
-// clientLocked returns a client's entry, or nil for an invalid clientId.
+// clientLocked returns a client's entry, which it creates if necessary. It returns nil for
+// an invalid clientId.
 func (h *Host) clientLocked(key clientKey) *client {
 	if key.clientID == "" || len(key.clientID) > maxClientID {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A listKey identifies the list of all things of one kind that belong to a channel. For
-// terminals, the list covers all owners.
+// A listKey identifies a complete list: of all things of one kind on a channel or, if the
+// kind is Terminal, of all owners of one terminal. of is the channel or the terminal.
 type listKey struct {
 	of    string
 	thing Thing

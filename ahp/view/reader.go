@@ -173,7 +173,6 @@ func (r *reader) follow(n *node, raw []byte) {
 	}
 }
 
-// offers reads a tool call's options.
 func (r *reader) offers(call []byte) {
 	m := [...]ahp.Member{{Name: "toolCallId"}, {Name: "options"}}
 	if ahp.Members(call, m[:]) != nil {
@@ -262,7 +261,6 @@ func (r *reader) members(whole ahp.Member) (m [inCount]ahp.Member, ok bool) {
 	return m, true
 }
 
-// state reads a channel's complete state.
 func (r *reader) state(whole ahp.Member) {
 	m, ok := r.members(whole)
 	if !ok || r.root(&m) {
@@ -356,7 +354,6 @@ func (r *reader) moved(kind, id string, raw []byte) {
 
 func (r *reader) isCanvas() bool { return strings.HasPrefix(r.of, canvasScheme) }
 
-// canvas reads a canvas's complete state.
 func (r *reader) canvas(state ahp.Member) {
 	r.part(CanvasIs, state)
 	instance, _ := ahp.MemberOf(state.Raw, "instanceId")
@@ -386,7 +383,6 @@ func (r *reader) common(raw []byte, m *[inCount]ahp.Member, ofChat bool) {
 	}
 }
 
-// list reads a complete list for the channel.
 func (r *reader) list(thing Thing, raw []byte, name string) {
 	if !ahp.IsNone(raw) && raw[0] != '[' {
 		return

@@ -57,7 +57,6 @@ func (c *calls) pop(id []byte) (call Call, ok bool) {
 	return call, true
 }
 
-// newCall reads a request.
 func newCall(env *ahp.Envelope) Call {
 	call := Call{ID: bytes.Clone(env.ID), Method: string(env.Method), Channel: string(env.Channel)}
 	m := [...]ahp.Member{{Name: "uri"}, {Name: "capabilities"}, {Name: "subscriptions"}}
@@ -97,8 +96,9 @@ func newCall(env *ahp.Envelope) Call {
 }
 
 // ClientIDOf returns the clientId in the params of initialize or reconnect. clear is
-// false if hosts could read it differently. A missing clientId counts as empty, and
-// all clients without one share it, because hosts may treat them as one client.
+// false if the clientId is empty or no text, or if hosts could read it differently. A
+// missing clientId is clear, and "": all clients without one share it, because hosts may
+// treat them as one client.
 func ClientIDOf(params []byte) (id string, clear bool) {
 	if !ahp.IsObject(params) {
 		return "", true
@@ -111,5 +111,5 @@ func ClientIDOf(params []byte) (id string, clear bool) {
 	return id, id != "" || m[0].Raw == nil
 }
 
-// opens reports whether a request is the first one on a connection.
+// opens reports whether a method begins a connection.
 func opens(method string) bool { return method == "initialize" || method == "reconnect" }

@@ -17,7 +17,7 @@ const (
 type Reading struct {
 	Call     Call     // answered by this response
 	Answers  bool     // Call is known
-	Accepted bool     // the response grants Call
+	Accepted bool     // the response has a result, not an error
 	Greets   bool     // this response is the first that accepts the client
 	Granted  []string // granted subscriptions
 	Anew     bool     // the message has a list of snapshots, so facts about other channels are no longer valid
@@ -82,7 +82,6 @@ func concerns(said *ahp.Said) (may bool) {
 	return may
 }
 
-// message reads a host's message.
 func (w *walk) message(message []byte, env *ahp.Envelope) {
 	params, _ := ahp.MemberOf(message, "params")
 	switch string(env.Method) {
@@ -158,7 +157,6 @@ func each(array ahp.Member, f func(ahp.Member)) {
 	}
 }
 
-// snapshot reads a snapshot {resource, state, fromSeq}.
 func (w *walk) snapshot(snapshot ahp.Member) {
 	m := [...]ahp.Member{{Name: "resource"}, {Name: "state"}, {Name: "fromSeq"}}
 	if !w.members(snapshot, m[:]) {
@@ -196,7 +194,6 @@ func (w *walk) action(envelope ahp.Member) {
 	}
 }
 
-// seqOf reads a serverSeq, or returns 0.
 func seqOf(raw []byte) int64 {
 	said := ahp.Said{ServerSeq: raw}
 	seq, _ := said.Seq()
@@ -206,7 +203,6 @@ func seqOf(raw []byte) int64 {
 // reaches takes over a serverSeq if it is the highest so far.
 func (w *walk) reaches(raw []byte) { w.seq = max(w.seq, seqOf(raw)) }
 
-// summary reads a session's entry in a list.
 func (w *walk) summary(session string, raw []byte) {
 	if session != "" {
 		r := reader{walk: w, of: session}

@@ -66,7 +66,6 @@ type Device struct {
 	until  time.Time
 }
 
-// kept is the content of a device's file.
 type kept struct {
 	Relay   string `json:"relay"`
 	ID      string `json:"device"`
@@ -96,7 +95,6 @@ type Code struct {
 	Expires     time.Time
 }
 
-// answer is a response from the relay's /auth endpoints.
 type answer struct {
 	Access   string `json:"access_token"`
 	Seconds  int    `json:"expires_in"`
@@ -131,7 +129,8 @@ func CheckRelay(relay string, plain bool) error {
 	return nil
 }
 
-// Run requests access, and returns the device when a person has approved it.
+// Run requests access, and returns the device when a person has approved it. With an
+// invitation's link, the device needs no approval.
 func (l Login) Run(ctx context.Context) (*Device, error) {
 	relay, invite, invited := strings.Cut(l.Relay, "/setup#")
 	if err := CheckRelay(relay, l.Plain); err != nil {
@@ -252,8 +251,8 @@ func (d *Device) Encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// Call sends a request with the device's access token, and decodes the response into
-// into. body is sent as JSON unless it is nil.
+// Call sends a request with the device's access token, and decodes the response into the
+// argument into. body is sent as JSON unless it is nil.
 func (d *Device) Call(ctx context.Context, method, path string, body, into any) error {
 	d.mu.Lock()
 	token, fresh := d.access, time.Now().Before(d.until)
@@ -269,8 +268,8 @@ func (d *Device) Call(ctx context.Context, method, path string, body, into any) 
 	return d.send(ctx, method, path, token, body, into)
 }
 
-// send sends a request with a proof. If the relay asks for a new nonce, it sends the
-// request again.
+// send sends a request with a proof. If the relay refuses the proof's nonce, send repeats
+// the request once with the relay's new nonce.
 func (d *Device) send(ctx context.Context, method, path, token string, body, into any) error {
 	u, err := url.Parse(d.Relay + path)
 	if err != nil {
@@ -343,7 +342,7 @@ func encode(body any) (content []byte, kind string, err error) {
 	}
 }
 
-// read decodes a response into into, or returns the relay's error.
+// read decodes a response into the argument into, or returns the relay's error.
 func read(relay string, status int, data []byte, into any) error {
 	if status == http.StatusOK {
 		if into == nil {

@@ -13,11 +13,10 @@ import (
 // only a few of them, with the members that package ahp lists: a host could give any
 // meaning to further members.
 //
-// A client that may talk but not operate must not run commands indirectly. Hosts run a
-// message that begins with terminalCommandPrefix in a shell, without an approval, and
-// treat a message with a leading slash as a command to themselves. Such messages need the
-// level operate. So do messages that choose an agent or have provider metadata (_meta),
-// and approvals with changed tool input.
+// Messages that run commands need the level operate: hosts run a message that begins with
+// terminalCommandPrefix in a shell, without an approval, and treat a message with a leading
+// slash as a command to themselves. Messages that choose an agent or have provider metadata
+// (_meta), and approvals with changed tool input, need operate too.
 
 // OtherAction is the label for unknown actions.
 const OtherAction = "other"

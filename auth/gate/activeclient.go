@@ -10,17 +10,15 @@ import (
 )
 
 // A client that writes to a session sends session/activeClientSet, with an entry that
-// offers the client's tools and customizations. VS Code's window waits until the
-// session's state contains exactly the entry that it has sent, and repeats the action
-// whenever the state has a different entry. So if the relay rejected the action or
+// offers the client's tools and customizations. VS Code's window repeats the action until
+// the session's state contains exactly this entry. If the relay rejected the action or
 // changed the entry, VS Code would repeat the action forever.
 //
-// Tools and customizations influence the agent: it obeys tool descriptions, and the host
-// runs plugins. So a client below the level operate enters the session without them. The
-// host gets the entry with an empty list of tools, and echoes that entry to all clients.
-// In the echo to this client, the gate restores the entry that the client sent, and
-// leaves the rest, including serverSeq, as the host sent it. If an entry is not permitted
-// at all, [TakeBack] handles it.
+// The agent obeys tool descriptions, and the host runs plugins. So for a client below the
+// level operate, the gate sends the host the entry without customizations and with an
+// empty list of tools. The host echoes that entry to all clients. In the echo to this
+// client, the gate restores the client's entry, and leaves the rest, including serverSeq,
+// as the host sent it. If an entry is not permitted at all, [TakeBack] handles the action.
 
 // activeClientSet is the type of this action.
 const activeClientSet = "session/activeClientSet"

@@ -114,7 +114,6 @@ func namesURI(key []byte) bool {
 	return slices.ContainsFunc([]string{"resource", "uri", "chat", "session", "channel"}, func(name string) bool { return isText(key, name) })
 }
 
-// isText reports whether a text equals a word, ignoring case.
 func isText(text []byte, word string) bool { return bytes.EqualFold(text, []byte(word)) }
 
 // judgeAttachment returns the reason why a URI may not be attached, or nil. Web addresses

@@ -80,7 +80,7 @@ func no(format string, args ...any) *refusal {
 // Refusals.
 var (
 	noMethod = no("this token does not allow this method")
-	noCase   = no("a key occurs in two spellings that differ in case")
+	noCase   = no("a key differs only in case from a key of AHP")
 	noFrame  = no("this token allows frames on raw connections only")
 	noWord   = no("unknown method: a limited token allows known methods only")
 	noAsk    = no("unknown method: a limited client gets known methods only")
@@ -136,7 +136,6 @@ var accessOf = map[ahp.Level]auth.Access{
 	ahp.Look: auth.AccessRead, ahp.Talk: auth.AccessTalk, ahp.Approve: auth.AccessApprove, ahp.Operate: auth.AccessWrite, ahp.Own: auth.AccessAdmin,
 }
 
-// allows reports whether the policy includes a level.
 func (a *Authority) allows(level ahp.Level) bool { return a.policy.Access.Includes(accessOf[level]) }
 
 // noAccess returns the refusal for a message that needs a higher level than the token's.

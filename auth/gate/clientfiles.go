@@ -361,7 +361,6 @@ func (l *search) foreignTo(text []byte, at int, class authorityClass) bool {
 	return at >= 0 && l.foreign(text[:at], class)
 }
 
-// first returns found, or at if found is negative.
 func first(found, at int) int {
 	if found < 0 {
 		return at
@@ -419,7 +418,6 @@ func isClientScheme(scheme []byte) bool {
 	return bytes.Contains(small, []byte(clientScheme))
 }
 
-// ofScheme reports whether a byte is valid in a scheme.
 func ofScheme(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '-' || c == '.'
 }

@@ -22,8 +22,8 @@
 //     channels, lists, resources/read and prompts/get need look, and tools/call needs
 //     operate.
 //   - Methods: patterns for the allowed methods. They only restrict the access level.
-//     initialize, reconnect, ping, subscribe, unsubscribe and flow-control
-//     acknowledgements need no pattern.
+//     initialize, reconnect, ping, subscribe, unsubscribe, channel/ack and
+//     channel/credit need no pattern.
 //   - Channels: patterns for the URIs the client may reach.
 //
 // # Talking without operating
@@ -39,20 +39,21 @@
 // question, the answer needs talk. An agent uses its own permissions, which need no
 // approval, for every client that may talk to it.
 //
-// A client that talks enters the session with session/activeClientSet. The host gets
-// this action without the client's tools and customizations, because the agent obeys
-// these, and echoes it in that form to all clients. In the echo to the client itself,
-// the entry stands as the client sent it: VS Code repeats the action until it does.
+// A client that talks enters the session with session/activeClientSet. The gate removes
+// the client's tools and customizations from this action, because the agent obeys these.
+// The host echoes the action in that form to all clients. In the echo to the client
+// itself, the gate restores the client's entry: VS Code repeats the action until then.
 //
 // # Files
 //
-// Below the level operate, or with limited channels, a client reaches only named
-// files. A channel pattern names a file if the pattern has a scheme. If the policy has
-// folders ([Policy.WithFolders]), the working directories of visible sessions count
+// Below the level operate, or with limited channels, a client reaches only files that a
+// channel pattern matches. Below operate, such a pattern must have a scheme. If the policy
+// has folders ([Policy.WithFolders]), the working directories of visible sessions count
 // too, as the host states them on this connection: in the list of sessions, in a
-// session's state, or when a session is added. If policies were narrowed, each must
-// allow the file. These rules hold for the resource methods, for channels that are
-// files or watches, and for file URIs in reads on canvas and MCP channels.
+// session's state, or when a session is added. If policies were combined
+// ([Policy.Narrow]), each must allow the file. These rules hold for the resource methods,
+// for channels that are files or watches, and for file URIs in reads on canvas and MCP
+// channels.
 //
 // The resource methods also read content that is no file. A URI's scheme decides
 // whether a client may read it; testdata/schemes.txt lists the schemes VS Code's host
@@ -72,9 +73,9 @@
 //     below a channel in reach), or if a pattern names it. All other URIs are refused.
 //
 // These rules hold wherever a client names such a URI: in attachments, watches, reads
-// at canvases and MCP servers, and as a channel. Only MCP servers have their own
-// unknown schemes. After a replay the host repeats nothing, so the gate makes the
-// host-agent ask for the state ([view.Reading.Ask]).
+// at canvases and MCP servers, and as a channel. Exception: a read at an MCP server may
+// name any unknown scheme, because servers define their own. After a replay the host
+// repeats nothing, so the gate makes the host-agent ask for the state ([view.Reading.Ask]).
 //
 // A key a gate reads must not occur a second time in a different case: JSON parsers in
 // Go and .NET might read the second key. A policy that is not full refuses such a
@@ -123,11 +124,11 @@
 //   - Characters outside RFC 3986 are percent-encoded, except non-Latin letters.
 //     Letters, digits, - . _ and ~ are not encoded.
 //   - Escapes are UTF-8. However often the path is decoded, its parts contain no slash,
-//     backslash or control character, only the last part is empty, and no part consists
-//     of dots and spaces alone.
+//     backslash or control character, only the last part may be empty, and no part
+//     consists of dots and spaces alone.
 //   - A file (file:, vscode-remote: and similar) is written file:///path or
-//     file://server/path, without query and fragment. Drive letters have no case. All
-//     other letters do, whatever the file system.
+//     file://server/path, without query and fragment. The case of a drive letter does not
+//     count. The case of all other letters counts, whatever the file system.
 //
 // A URI that is not a file also passes if it equals, byte for byte, a pattern without
 // * or a URI the host has named. A * in a pattern stands for any characters, including
@@ -147,13 +148,13 @@
 // channel, reconnect is refused with -32008, hosts' code for unknown clients. The
 // client then begins anew with initialize.
 //
-// A host's message passes if its channel is in reach, with the members of the known
-// shape in package ahp: members from a later AHP version could be about anything.
-// Unreadable and ambiguous messages do not pass, nor do unknown notifications and
-// requests, nor responses without a request. All other messages, errors included, keep
-// their known members. If a known member has a wrong type, such as an object for a
-// text, or is about an unreachable channel, then the value around it does not pass: a
-// list's element, or the whole message. States, actions on channels in reach, and file
+// With limited channels, a host's message passes if its channel is in reach. The gate
+// keeps only members in the known shape ([ahp.Shape]), also of errors, because members
+// from a later AHP version could be about anything. If a known member has a
+// wrong type, such as an object for a text, or is about an unreachable channel, then the
+// value around it does not pass: a list's element, or the whole message. Unreadable and
+// ambiguous messages do not pass, nor do unknown notifications and requests, nor
+// responses without a request. States, actions on channels in reach, and file
 // contents pass unchanged. channel/frame passes only on raw connections ([Windows]).
 // MCP servers' messages pass unchanged. A pattern that matches ahp-root:// itself
 // lifts these limits for everything in reach.
@@ -169,8 +170,8 @@
 //     root/sessionRemoved and root/sessionSummaryChanged pass if the session is in
 //     reach. A session has the members AHP defines. root/progress is the only other
 //     notification that passes.
-//   - root/progress passes if the client has sent its token on this connection in a
-//     request above the level look, and if it names nothing unreachable.
+//   - root/progress passes if it names nothing unreachable, and if the client has sent
+//     the same progress token on this connection, in a request above the level look.
 //   - subscribe to the root with flowControl is refused, unless [Windows] has removed
 //     that member.
 //
@@ -183,8 +184,8 @@
 // A refused request is answered with -32009. A refused dispatchAction, which is a
 // notification, is answered as hosts do it: with the action's echo, which has its
 // origin, a rejectionReason and the highest serverSeq sent to this client. A client
-// that has already applied the action then reverts it. An action that VS Code's window
-// sends without its user gets its echo without a rejectionReason ([TakeBack]). Other
+// that has already applied the action then reverts it. If VS Code's window sends the
+// action by itself, the echo has no rejectionReason ([TakeBack]). Other
 // notifications are dropped. A second request with the id of an open request is refused (-32600),
 // because the responses would be indistinguishable.
 //
@@ -206,8 +207,8 @@
 //     clientId that is no text, or that parsers could read in two ways, gets -32602. A
 //     host process has ended when its address refuses connections and all connections of
 //     clients have ended. If the host is behind a proxy, or returns before the next
-//     check, its end is not noticed and clientIds keep their owners. They are forgotten
-//     with the host-agent.
+//     check, its end is not noticed. Its clientIds then keep their owners until the
+//     host-agent ends.
 //   - Once more than one subject has used the host, a request is answered with -32009 if
 //     it names a file of a different subject's client: if a URI's authority, in any
 //     string, object or channel name, can be read as a different subject's clientId, or

@@ -181,7 +181,7 @@ func (f *fileReach) namedObjection(uri string, revision bool) error {
 var errUnnamed = errors.New("the host has not named it on this connection")
 
 // fileObjection returns the reason why a file is out of reach: a rule does not match the
-// file, or not its target.
+// file or, if symbolic links are followed, does not match its target.
 func (f *fileReach) fileObjection(uri string) error {
 	plain, err := canonical(uri)
 	if err != nil {

@@ -17,16 +17,13 @@ import (
 // If the host's files are on this machine, the gate ensures that symbolic links do not
 // lead out of the permitted folders. It follows links in the requested file's path and in
 // the permitted folders, and compares the targets.
-//
-// Two gaps remain. Between this check and the host's access, a user with write permission
-// can replace a folder by a link. And the host may follow further links in the same
-// request, such as while it copies a folder.
+// Section Comparing URIs of the package documentation lists the gaps that remain.
 
 // errLocal reports a file on a different machine.
 var errLocal = errors.New("it is on a server or drive that this machine does not have")
 
-// leadsInside returns an error if a file's canonical URI leads outside all patterns and
-// folders in a list, or nil.
+// leadsInside returns an error if the target of a file: or vscode-remote: URI, in canonical
+// form, is outside all of the patterns and folders. Other URIs pass.
 func leadsInside(uri string, patterns, folders []string) error {
 	scheme := schemeOf(uri)
 	if scheme != fileScheme && scheme != remoteScheme {
@@ -55,8 +52,8 @@ func schemeOf(uri string) string {
 	return scheme
 }
 
-// follow returns the canonical URI of a file's target. If the file is missing, it returns
-// the path below the folder's target.
+// follow returns the canonical URI of a file's target. If the file is missing, the URI is
+// below the target of the nearest existing folder. A dangling link is an error.
 func follow(uri string) (string, error) {
 	origin, path, err := localPath(uri)
 	if err != nil {

@@ -24,7 +24,8 @@ type Decision struct {
 }
 
 // A Gate judges the messages on a connection between a client and the host. The caller
-// calls its methods one at a time. They must neither keep nor change their arguments.
+// calls its methods one at a time. The methods must neither keep nor change their
+// arguments.
 type Gate interface {
 	// FromClient judges a client's message.
 	FromClient(message []byte, env *ahp.Envelope) Decision
@@ -78,7 +79,6 @@ func (c *Chain) FromHost(message []byte, env *ahp.Envelope) (Decision, *view.Rea
 	return p.end(), reading
 }
 
-// A passage is a message while the gates judge it.
 type passage struct {
 	message  []byte
 	env      *ahp.Envelope

@@ -24,7 +24,7 @@ const Refusal = "refusal"
 // Refusal classes.
 const (
 	RefusedClientID   = "client_id"   // a clientId of another subject, or too many clientIds
-	RefusedGreeting   = "greeting"    // a clientId that parsers could read differently
+	RefusedGreeting   = "greeting"    // a clientId that is too long, is no text, or that parsers could read differently
 	RefusedClientFile = "client_file" // a file of another subject's client
 	RefusedReverse    = "reverse"     // a host's request for a client's files
 )
@@ -43,15 +43,9 @@ const (
 )
 
 // An Identity is the gate on a client's connection that separates subjects, because hosts
-// cannot distinguish them:
-//
-//   - initialize and reconnect with another subject's clientId are refused, and the
-//     connection is closed.
-//   - A request that names a file of another subject's client is refused, because the
-//     host would ask that client for the file.
-//   - When another subject that may make agents act has connected, the host may request
-//     files from this client only if the client's token permits it, because the other
-//     subject could have caused the request.
+// cannot distinguish them. It judges clientIds, requests that name files of other subjects'
+// clients, and the host's requests for this client's files. Section Subjects of the package
+// documentation has the rules.
 type Identity struct {
 	// Set by Enter, then read-only.
 	subjects *Subjects

@@ -62,8 +62,8 @@ func (t *mentions) learn(reading *view.Reading) {
 	}
 }
 
-// Teaches reports whether a host's message names files which only the clients that receive
-// it through their gates may then read.
+// Teaches reports whether a host's message names file contents or folders. Each client
+// must then receive the message through its own gate, which learns these URIs.
 func Teaches(reading *view.Reading) bool {
 	return reading != nil && slices.ContainsFunc(reading.Facts, func(f view.Fact) bool {
 		return f.Thing == view.FileText || f.Thing == view.Folder

@@ -16,13 +16,13 @@ type Policy struct {
 	Access  auth.Access
 	Reverse bool // a client below operate may answer the host's requests for its files
 
-	// Lists of patterns. A channel or method must match every list. No lists match
-	// everything.
+	// Lists of patterns. A channel or method must match every list. Without lists,
+	// everything matches.
 	Channels, Methods [][]string
 
 	Hidden []string // channels that are hidden from the client, with everything that belongs to them
 
-	files []fileRule // every rule must permit a file; none: all files are in reach
+	files []fileRule // every rule must permit a file; no rules: all files are in reach
 
 	// SharedFiles means that the host's files are on this machine, so that the gate
 	// follows symbolic links before it judges a file.
@@ -130,7 +130,8 @@ func (p Policy) Gate(v *view.Conn) Gate {
 	return newAuthority(p, v)
 }
 
-// Takes reports whether the policy's lists match a channel and a method.
+// Takes reports whether the policy's lists match a channel and a method, and the channel
+// is not hidden.
 func (p Policy) Takes(channel, method string) bool {
 	for _, list := range p.Channels {
 		if !auth.MatchesAny(list, channel) {
@@ -140,7 +141,6 @@ func (p Policy) Takes(channel, method string) bool {
 	return !slices.Contains(p.Hidden, channel) && p.allowsMethod(method)
 }
 
-// allowsMethod reports whether the method lists match a method.
 func (p Policy) allowsMethod(method string) bool {
 	for _, list := range p.Methods {
 		if !auth.MatchesAny(list, method) {

@@ -27,7 +27,8 @@ func newProgress() progress {
 	return progress{tokens}
 }
 
-// gives records the token in a client's request that passes.
+// gives records the progress token in a client's request that passes, unless the request
+// has the level look.
 func (p progress) gives(env *ahp.Envelope) {
 	if m, known := ahp.MethodOn(string(env.Channel), string(env.Method)); env.Kind != ahp.Request || !known || m.Level == ahp.Look {
 		return

@@ -72,16 +72,15 @@ func (r *reach) allowsNext(channel []byte) bool {
 	return true
 }
 
-// allows reports whether a URI is in reach.
 func (r *reach) allows(uri string) bool { return r.objection(uri) == nil }
 
 // errOut reports a URI that is out of reach.
 var errOut = errors.New("out of reach")
 
 // objection returns the reason why a URI is out of reach, or nil. In reach are URIs that
-// match a pattern, URIs below those, and URIs that belong to those according to the host,
-// except hidden channels. For files a literal match is not enough: the canonical path
-// must match.
+// match a pattern, URIs below such a URI, and URIs that belong to either according to the
+// host. Hidden channels are out of reach. For files a literal match is not enough: the
+// canonical path must match.
 func (r *reach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
 		return errOut
@@ -198,7 +197,7 @@ func (lists patternLists) match(uri string) bool {
 
 // takeBelow reports whether the patterns match a canonical URI, or a URI above it. A
 // parser that decodes a URI before splitting it would end the path at an encoded ? or #.
-// So a star matches these only if the pattern also matches the part before them.
+// So a star matches an encoded ? or # only if a pattern also matches the part before it.
 func (lists patternLists) takeBelow(uri string) bool {
 	cut := len(uri)
 	for _, mark := range []string{"%3F", "%23"} {
@@ -371,7 +370,7 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 // such as a terminal's owner.
 var moreKeys = []string{"session", "chat", "claim"}
 
-// judgeMore refuses a message in which such a URI is out of reach.
+// judgeMore refuses a message in which a URI in one of moreKeys is out of reach.
 func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
 	if !ahp.IsObject(env.Params) {
 		return nil
@@ -383,8 +382,8 @@ func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
 // sourceKeys are the members in which a method names the source of a new object.
 var sourceKeys = []string{"session", "source", "fork", "parent", "target", "destination", "automation"}
 
-// judgeSources refuses a new object if a source is out of reach. The host decides about
-// the new URI, unless the URI is known to belong to another session.
+// judgeSources refuses a new object if a source is out of reach. For a new chat, judgeNew
+// also judges the chat's own URI.
 func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	keys := sourceKeys
 	switch string(env.Method) {
@@ -402,8 +401,8 @@ func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 // chatScheme begins chat URIs. Sessions have their providers' schemes.
 const chatScheme = "ahp-chat:"
 
-// judgeNew refuses a new chat whose URI exists in another session, or may itself be a
-// session. A host might take such a URI for the client's own, and show it to the client.
+// judgeNew refuses a new chat whose URI may name something that is out of reach: a session,
+// or another session's chat. The host might otherwise show it to the client.
 func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
 	m := [...]ahp.Member{{Name: "chat"}}
 	if ahp.Spelt(env.Params, m[:]) != nil {
@@ -444,7 +443,8 @@ const (
 
 var unreadable = no("unreadable params")
 
-// judgeKeys judges the URIs in some members, and counts them.
+// judgeKeys judges the URIs in the members keys of an object, and counts these URIs. depth
+// is the number of nested objects and arrays in which it looks for them.
 func judgeKeys(params []byte, keys []string, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {
 	m := make([]ahp.Member, len(keys))
 	for i, key := range keys {

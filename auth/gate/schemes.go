@@ -34,8 +34,8 @@ var contentRules = map[string]contentRule{
 	"vscode-synced-customization": operateOnly, "vscode-codex-profile-image": operateOnly,
 }
 
-// isHosts reports whether a URI's scheme names files, or other content on the host than
-// channels and canvases. The scheme's rule then decides, whatever the method.
+// isHosts reports whether a URI's scheme names content with a rule in contentRules, except
+// canvas content. The scheme's rule then decides, whatever the method.
 func isHosts(uri string) bool {
 	rule := contentRules[bareScheme(uri)]
 	return rule != byReach && rule != byCanvas

@@ -47,8 +47,8 @@ type Subjects struct {
 	owners  map[idHash]*clientID
 	bound   int        // clientIds with a connection
 	limit   int        // of owners
-	all     subjectSet // those that have connected
-	writers subjectSet // those that may make agents act
+	all     subjectSet // subjects that have connected since the host process started
+	writers subjectSet // subjects among them that may make agents act
 	endedAt time.Time  // the last sign that the host process has ended
 	conns   map[*Identity]bool
 }
@@ -83,12 +83,11 @@ func (p *subjectSet) join(subject string) {
 	p.several = p.several || p.one != subject
 }
 
-// others reports whether the set contains another subject than the given one.
+// others reports whether the set contains a subject other than the given one.
 func (p *subjectSet) others(subject string) bool {
 	return p.several || p.one != "" && p.one != subject
 }
 
-// A clientID belongs to a subject.
 type clientID struct {
 	hash  idHash
 	owner *subject
@@ -259,7 +258,6 @@ func (s *Subjects) makeRoom() bool {
 	return true
 }
 
-// owner returns a clientId's owner, or "".
 func (s *Subjects) owner(hash idHash) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,7 +58,7 @@ func missing() (list []string) {
 
 // Config configures a connection's gate.
 type Config struct {
-	Strict bool
+	Strict bool // strict mode, see the package documentation
 
 	// Event is called for each finding, and Changed after the result of [Gate.State] has
 	// changed. Both may be nil. They run in calls of FromClient and FromHost.
@@ -84,7 +84,7 @@ func New(v *view.Conn, cfg Config) *Gate {
 	return &Gate{cfg: cfg, view: v, register: newRegister()}
 }
 
-// Leave ends the connection. What the host has said is kept for the client's return.
+// Leave ends the connection. The host's facts about servers are kept for the client's return.
 func (g *Gate) Leave() {
 	g.register.mu.Lock()
 	servers := g.register.servers
@@ -93,7 +93,6 @@ func (g *Gate) Leave() {
 	g.view.Weigh(g.register, servers)
 }
 
-// unlock releases the lock, and then reports the events.
 func (g *Gate) unlock() {
 	events, changed := g.events, g.changed
 	g.events, g.changed = nil, false
@@ -178,8 +177,7 @@ func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
 }
 
 // toUnknown judges a client's message on an mcp:// channel that the host has not named to
-// this client. Except in strict mode, a host that names no channels at all may use the
-// scheme in its own way.
+// this client.
 func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	if !g.view.Host().HasServers() && !g.cfg.Strict || belongsToRequest(env.Method) {
 		return gate.Decision{}
@@ -187,7 +185,6 @@ func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	return g.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
 }
 
-// unavailable returns the reason why a channel is not ready.
 func unavailable(ch *channel) string {
 	why := "the MCP server's channel is not available"
 	switch {
@@ -328,7 +325,7 @@ func (g *Gate) greet(method string) {
 	g.greeted, g.changed = true, true
 }
 
-// resume adopts what an earlier connection knew about the client's sessions, except for
+// resume adopts an earlier connection's facts about the client's sessions, except for
 // sessions whose state is in this message.
 func (g *Gate) resume(before map[string]*session, reading *view.Reading) {
 	if reading.Anew {

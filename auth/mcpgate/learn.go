@@ -24,8 +24,8 @@ func text(m *ahp.Member) string {
 	return s
 }
 
-// read parses a customization. If it is at the top level, read also parses its children.
-// ok is false if it has no ID.
+// read parses a customization. If it is at the top level, read also parses the servers
+// among its children. ok is false if the customization is unreadable or has no ID.
 func (l *findings) read(raw []byte, top bool) (c customization, ok bool) {
 	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}, {Name: "enabled"}, {Name: "enablement"}, {Name: "state"}, {Name: "channel"}, {Name: "children"}}
 	if ahp.Members(raw, m[:]) != nil || text(&m[1]) == "" {
@@ -90,7 +90,6 @@ func (l *findings) channel(m *ahp.Member) string {
 	return uri
 }
 
-// isMCP reports whether a channel has the scheme mcp.
 func isMCP(uri []byte) bool {
 	return len(uri) > 4 && uri[3] == ':' && bytes.EqualFold(uri[:3], []byte("mcp"))
 }

@@ -34,7 +34,7 @@ func (c *customization) servers() int {
 	return len(c.children)
 }
 
-// A session is what is known about a session's customizations. It is immutable.
+// A session holds the known customizations of a session. It is immutable.
 type session struct {
 	full bool // the host has sent the complete list; if false, only changes are known
 	tops []customization
@@ -89,7 +89,7 @@ func (ch *channel) served() (all surface, ready bool) {
 	return all, ready
 }
 
-// A register holds what a gate knows about sessions and channels. It is kept for the
+// A register holds a gate's facts about sessions and channels. It is kept for the
 // client's return.
 type register struct {
 	mu       sync.Mutex // guards the fields below, and those of the Gate

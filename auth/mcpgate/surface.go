@@ -91,7 +91,6 @@ func (s surface) forwards(method []byte) (yes, unsure bool) {
 	return yes || unsure, unsure
 }
 
-// isListChanged reports whether a method is a list_changed notification.
 func isListChanged(method []byte) bool {
 	return bytes.HasPrefix(method, []byte("notifications/")) && bytes.HasSuffix(method, []byte("/list_changed"))
 }
@@ -113,8 +112,8 @@ var knownMembers = map[string]bool{
 	"load": true, "_meta": true,
 }
 
-// readSurface parses a customization's capability sets. App reports whether it has
-// mcpApp.
+// readSurface parses a customization's capability sets. app reports whether the
+// customization has mcpApp.
 func readSurface(customization []byte) (s surface, app bool) {
 	members, err := ahp.AllMembers(customization)
 	if err != nil {

@@ -110,8 +110,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkIssuer returns an error unless the issuer's URL begins with https or is on this
-// machine.
+// checkIssuer returns an error unless the issuer's URL has the scheme https, or http with a
+// loopback IP address.
 func checkIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Contains(issuer, "@") {
@@ -123,7 +123,7 @@ func checkIssuer(issuer string) error {
 	return nil
 }
 
-// isSafe reports whether connections to a URL are encrypted or local.
+// isSafe reports whether a URL has the scheme https, or http with a loopback IP address.
 func isSafe(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Scheme == "https" || u.Scheme == "http" && ip != nil && ip.IsLoopback()
@@ -152,7 +152,6 @@ func (r *Rule) client() auth.Client {
 	}
 }
 
-// fits reports whether a rule matches tokens with these claims.
 func (r *Rule) fits(claims map[string]any) bool {
 	return !slices.ContainsFunc(r.When, func(c Condition) bool { return !c.holds(claims) })
 }

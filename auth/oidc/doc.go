@@ -29,10 +29,10 @@
 //
 //   - when the first token arrives;
 //   - in the background, when the keys are older than refreshAge;
-//   - when a token names an unknown key, so that a new key works at once. Because
-//     anybody can send such a token, this happens at most once per askAgain.
+//   - when a token names an unknown key, so that a new key works at once.
 //
-// Only one fetch runs at a time, and all tokens that need it wait for it. A fetch has a
+// Because anyone can send a token with an unknown key, fetches begin at least askAgain
+// apart. Only one fetch runs at a time, and all tokens that need it wait for it. A fetch has a
 // timeout and size limits, and follows no redirects. If it fails, the known keys remain
 // valid for up to keepAge, because a provider may be unreachable for a day. A successful
 // fetch replaces the known keys.
@@ -46,6 +46,6 @@
 // the result. The relay stores the ID token's claims that rules mention. A changed rule
 // therefore applies at once, even while the provider is unreachable.
 //
-// Only public-key algorithms are supported: RSA from 2048 bits, P-256, P-384, P-521 and
-// Ed25519.
+// Only public-key algorithms are supported: RSA with 2048 to 8192 bits, P-256, P-384, P-521
+// and Ed25519.
 package oidc

@@ -23,7 +23,6 @@ const (
 // 1.0, section 4).
 const discovery = "/.well-known/openid-configuration"
 
-// A fetcher fetches a provider's keys.
 type fetcher struct {
 	issuer string
 	http   http.Client

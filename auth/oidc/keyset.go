@@ -36,7 +36,6 @@ const (
 	maxRSA = 8192
 )
 
-// A key is a provider's key.
 type key struct {
 	id     string
 	alg    string // "": any algorithm for the key's type
@@ -93,8 +92,9 @@ func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, er
 	return s.result(found)
 }
 
-// known returns the key if it is cached and not too old. Otherwise it returns the channel
-// of a fetch to wait for, if one runs or may start.
+// known returns the key if it is cached and younger than keepAge. It starts a fetch if the
+// key is missing or older than refreshAge, unless the last fetch began less than askAgain
+// ago. pending is the channel of the running fetch, or nil.
 func (s *keySet) known(id, alg string) (found crypto.PublicKey, pending chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

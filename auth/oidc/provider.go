@@ -120,7 +120,6 @@ type keyError struct{ error }
 
 func (e keyError) Unwrap() error { return e.error }
 
-// noKeyOf returns the keyError that the library has wrapped.
 func noKeyOf(err error) error {
 	var noKey keyError
 	if errors.As(err, &noKey) {

@@ -92,7 +92,7 @@ func (s *SignIn) URL(ctx context.Context, redirect string, in auth.SignIn) (stri
 	return s.client(provider, redirect).AuthCodeURL(in.State, goidc.Nonce(in.Nonce), oauth2.S256ChallengeOption(in.Verifier)), nil
 }
 
-// A Response is what a browser brings back from the provider.
+// A Response has the parameters that a browser brings back from the provider.
 type Response struct {
 	Code   string
 	Issuer string // iss, the provider's identifier (RFC 9207); "": missing
@@ -133,8 +133,8 @@ func (s *SignIn) Finish(ctx context.Context, redirect string, response Response,
 	return s.identity(id)
 }
 
-// checkResponse checks the iss in a response. It must be present if the provider
-// announces that it always sends it (RFC 9207). Without this check, a malicious provider
+// checkResponse checks the iss in a response. The iss must be present if the provider
+// announces that it always sends one (RFC 9207). Without this check, a malicious provider
 // could make the relay send it a code that an honest provider issued.
 func (s *SignIn) checkResponse(provider *goidc.Provider, response Response) error {
 	var says struct {
@@ -207,7 +207,7 @@ func (s *SignIn) Allows(claims json.RawMessage, at time.Time) (allowed auth.Clie
 	return rule.client(), until, nil
 }
 
-// ErrNoRule reports a person whom no rule matches.
+// ErrNoRule reports a token or a person whose claims no rule matches.
 var ErrNoRule = errors.New("no rule in the relay's configuration matches")
 
 func readClaims(raw []byte) (claims map[string]any, err error) {
@@ -254,8 +254,8 @@ func (s *SignIn) discover(ctx context.Context) (*goidc.Provider, error) {
 	return provider, nil
 }
 
-// checkEndpoints returns an error for an endpoint without https. As in [checkIssuer],
-// this machine is an exception.
+// checkEndpoints returns an error for an endpoint without https. If the issuer itself has
+// no https, endpoints on loopback addresses may be without, too.
 func (s *SignIn) checkEndpoints(e oauth2.Endpoint) error {
 	for _, text := range []string{e.AuthURL, e.TokenURL} {
 		u, err := url.Parse(text)

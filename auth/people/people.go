@@ -35,9 +35,9 @@ const (
 	maxInvitesOut = 256  // invitations in a tenant
 )
 
-// Limits for waiting requests: of one tenant, where the requests that name no tenant count
-// as one, and of all tenants together. The limits of a network are the same in both,
-// because a request names its tenant without proof.
+// Limits for waiting requests: in one tenant, and in all tenants together. Requests that
+// name no tenant count as one tenant. The limits for a network are equal in both, because a
+// request can name any tenant without proof.
 var (
 	roomOfTenant = fair.Room{Places: 256, Networks: requestsOfNetworks}
 	roomOfAll    = fair.Room{Places: 512, Networks: requestsOfNetworks}
@@ -84,7 +84,7 @@ type Person struct {
 	SignedIn time.Time       `json:"signedIn,omitzero"`
 }
 
-// Client returns what the person's tokens permit.
+// Client returns the authority of the person's tokens.
 func (p *Person) Client() auth.Client {
 	return auth.Client{
 		Tenant: p.Tenant, Subject: p.Subject, Access: p.Access, Hosts: p.Hosts, Channels: p.Channels, Methods: p.Methods, Files: p.Files,
@@ -98,8 +98,8 @@ func (p *Person) May(c auth.Client) {
 	p.Reverse, p.Most = c.Reverse, c.MaxConnections
 }
 
-// SameAuthority reports whether an invitation gives the authority that the person
-// already has.
+// SameAuthority reports whether an invitation gives the level, hosts, channels and methods
+// that the person already has. It returns false for a person from an identity provider.
 func (p *Person) SameAuthority(invited *Person) bool {
 	return p.Issuer == "" && p.Access == invited.Access && slices.Equal(p.Hosts, invited.Hosts) &&
 		slices.Equal(p.Channels, invited.Channels) && slices.Equal(p.Methods, invited.Methods)
@@ -135,7 +135,7 @@ type Device struct {
 
 	Access auth.Access `json:"access,omitempty"` // its maximum level; "": the person's
 
-	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which it entered
+	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which the device got access
 }
 
 // Narrow reduces the person's authority to the device's own level.
@@ -165,7 +165,7 @@ type Invite struct {
 	Setup   bool      `json:"setup,omitempty"` // for a new relay: invalid when the tenant has an owner
 	Relay   string    `json:"relay,omitempty"` // the relay that made it, for setup
 	Key     string    `json:"key,omitempty"`   // thumbprint of the first device that opened it, the only one that may use it
-	By      string    `json:"by,omitempty"`    // the device that made it, with which it ends; "": none
+	By      string    `json:"by,omitempty"`    // the device that made the invitation, which ends when this device is removed; "": none
 	Expires time.Time `json:"expires"`
 }
 
@@ -173,12 +173,12 @@ type Invite struct {
 // invitations, requests for access, and links to sessions. It is safe for concurrent use.
 type Directory struct {
 	// Removed reports whether a device's tokens are revoked. Such a device has no access,
-	// even if it could not be deleted because the store was unreachable. It must be set
-	// before the first use. Default: none.
+	// even if it could not be deleted because the store was unreachable. The field must be
+	// set before the first use. By default, no device is removed.
 	Removed func(Device) bool
 
-	// Revoked reports whether one of the origins is revoked. It must be set before the
-	// first use.
+	// Revoked reports whether one of the origins is revoked. The field must be set before
+	// the first use. By default, none is revoked.
 	Revoked func(tenant string, origins []auth.Origin) bool
 
 	store Store
@@ -196,7 +196,7 @@ func NewDirectory(store Store) *Directory {
 	}
 }
 
-// Prefixes of the keys of records. Secrets, and texts of any length, are hashed.
+// Prefixes of records' keys. In a key, secrets and texts of any length are hashed.
 const (
 	personPrefix  = "person."
 	devicePrefix  = "device."
@@ -230,7 +230,8 @@ func update[T any](s Store, key string, change func(old *T) (*T, error)) error {
 	})
 }
 
-// all returns the records of a type by their keys.
+// all returns the records of a type by their keys. It skips damaged records, which the
+// error names.
 func all[T any](s Store, prefix string) (list map[string]T, err error) {
 	raws, err := s.All(prefix)
 	list = make(map[string]T, len(raws))
@@ -296,8 +297,8 @@ func (d *Directory) HasOwner(tenant string) (bool, error) {
 }
 
 // Accept gives a device access with an invitation's secret, which is then used up. Only
-// the first device that presents the secret gets access. It may try again if the store
-// was unreachable.
+// the first device that presents the secret gets access. That device may try again if the
+// store was unreachable.
 func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	key := invitePrefix + hashed(secret)
 	var invite Invite
@@ -326,13 +327,13 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	if device, err = d.add(device); err != nil {
 		return Device{}, err
 	}
-	_ = d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }) // after an error it stays used up until it expires
+	_ = d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }) // after an error, the invitation stays, used up, until it expires
 	return device, nil
 }
 
-// enter stores an invited person. A setup invitation is only for the first person. If
-// again is set, the same device repeats its attempt, which is accepted if the tenant has
-// no device yet.
+// enter stores an invited person. A setup invitation is refused if the tenant has an owner.
+// If again is set, the same device repeats its attempt; then an owner counts only if the
+// tenant has a device.
 func (d *Directory) enter(invite *Invite, again bool) error {
 	person := &invite.Person
 	if invite.Setup {
@@ -385,11 +386,12 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	return d.add(device)
 }
 
-// errByRemoved reports that the approving device has been removed meanwhile.
+// errByRemoved reports that the device that gave access was removed, or that an origin of
+// the access is revoked.
 var errByRemoved = errors.New("the device that let you in was removed")
 
-// stillIn returns an error if a device, or a grant from which it is derived, is revoked.
-// An empty device means that no device was involved.
+// stillIn returns errByRemoved if one of the origins is revoked, or if the device that gave
+// access was removed. An empty device means that no device was involved.
 func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error {
 	if d.Revoked(tenant, origins) {
 		return errByRemoved
@@ -525,7 +527,8 @@ func (d *Directory) Forget(tenant, subject string) error {
 	})
 }
 
-// People returns the people in a tenant, sorted by name.
+// People returns the people in a tenant, sorted by subject, except those with a revoked
+// origin.
 func (d *Directory) People(tenant string) (list []Person, err error) {
 	found, err := all[Person](d.store, personPrefix+tenant+".")
 	for _, one := range found {

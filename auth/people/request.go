@@ -97,8 +97,8 @@ func ShowCode(code string) string {
 	return code[:codeLength-typedLength] + "-" + code[codeLength-typedLength:]
 }
 
-// ReadCode normalizes a typed code: upper case, without spaces, hyphens and other
-// irrelevant characters.
+// ReadCode normalizes a typed code: it changes letters to upper case, and drops all
+// characters that no code has, such as spaces and hyphens.
 func ReadCode(typed string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(codeLetters, r) {
@@ -205,7 +205,6 @@ func (d *Directory) Find(idOrCode string, who *Person) (Request, error) {
 	return Request{}, ErrNone
 }
 
-// isFor reports whether a person may decide about the request.
 func (r *Request) isFor(who *Person) bool {
 	return (r.Tenant == "" || r.Tenant == who.Tenant) && (r.Subject == "" || r.Subject == who.Subject)
 }

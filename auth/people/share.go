@@ -15,8 +15,8 @@ import (
 // maxShares is the largest number of valid links made by a person.
 const maxShares = 256
 
-// A Share is a link to a session that a person has made for others. All who use it get
-// the same token, so the link can be short, and expires with the token.
+// A Share is a link to a session that a person has made for others. All who use the link
+// get the same token, and the link expires with that token.
 type Share struct {
 	ID      string      `json:"id"`               // of the token
 	Secret  string      `json:"secret,omitempty"` // hash of the link's secret; "": there is no short link
@@ -28,7 +28,7 @@ type Share struct {
 	Access  auth.Access `json:"access"`
 	Files   bool        `json:"files,omitempty"`
 	Methods []string    `json:"methods,omitempty"`
-	Device  string      `json:"device,omitempty"` // the device with which it ends; "": none
+	Device  string      `json:"device,omitempty"` // the link ends when this device is removed; "": no device
 	People  int         `json:"people"`           // connections at the same time
 	Made    time.Time   `json:"made"`
 	Expires time.Time   `json:"expires"`
@@ -66,7 +66,7 @@ func (d *Directory) Keep(s Share) (secret string, err error) {
 }
 
 // Follow returns the share for a link's secret. It returns ErrNone if the share was
-// withdrawn or has expired.
+// withdrawn or has expired, and another error if its device or an origin is revoked.
 func (d *Directory) Follow(secret string) (Share, error) {
 	found, err := all[Share](d.store, sharePrefix)
 	if err != nil {
@@ -94,14 +94,14 @@ func (d *Directory) Shares(tenant, by string) (list []Share, err error) {
 	return list, err
 }
 
-// EndShares deletes expired shares. It returns those that this call has deleted, and no
-// other relay.
+// EndShares deletes expired shares. It returns the deleted shares, without those that a
+// different relay has deleted first.
 func (d *Directory) EndShares() ([]Share, error) {
 	return forget(d.store, sharePrefix, func(s *Share) bool { return d.now().After(s.Expires) })
 }
 
-// EndInvites deletes expired invitations. It returns the unused ones that this call has
-// deleted, and no other relay.
+// EndInvites deletes expired invitations. It returns the unused ones among them, without
+// those that a different relay has deleted first.
 func (d *Directory) EndInvites() ([]Invite, error) {
 	list, err := forget(d.store, invitePrefix, func(i *Invite) bool { return d.now().After(i.Expires) })
 	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), err
@@ -168,8 +168,8 @@ func (d *Directory) EndRevoked() (shares []Share, invites []Invite, err error) {
 }
 
 // endRevokedPeople deletes people whose access is derived from a revoked grant. If such a
-// person has a device whose access is derived from a valid grant, the person stays, with
-// that device's origins.
+// person has devices that are not removed, the person stays, with the origins of the oldest
+// of these devices.
 func (d *Directory) endRevokedPeople() error {
 	found, err := all[Person](d.store, personPrefix)
 	for key, p := range found {
@@ -194,8 +194,8 @@ func (d *Directory) endRevokedPeople() error {
 	return err
 }
 
-// forget deletes the records of a type for which over returns true. It returns those that
-// this call has deleted, and no other relay.
+// forget deletes the records of a type for which over returns true. It returns the deleted
+// records, without those that a different relay has deleted first.
 func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err error) {
 	found, err := all[T](s, prefix)
 	for key, one := range found {

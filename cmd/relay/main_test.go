@@ -161,7 +161,7 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 		{"no data directory", []string{"serve"}, []string{"--data-dir"}},
 		{"data directory is a file", []string{"serve", "--data-dir", file, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, []string{file}},
 		{"data directory cannot be made", []string{"serve", "--data-dir", "/proc/ahp-relay/x", "--listen", "127.0.0.1:0", "--admin-listen", "none"}, []string{"/proc/ahp-relay/x", "can write"}},
-		{"data directory is one of keys", []string{"serve", "--data-dir", filepath.Join(copied(t), "keys"), "--listen", "127.0.0.1:0", "--admin-listen", "none"}, []string{"copy of a directory keys", "move its files into"}},
+		{"data directory is one of keys", []string{"serve", "--data-dir", filepath.Join(copied(t), "keys"), "--listen", "127.0.0.1:0", "--admin-listen", "none"}, []string{"not in its directory keys", "move them into"}},
 		{"no authority in file", []string{"hosts", "--data-dir", dir, "--ca-file", file}, []string{"--ca-file", file, "PEM"}},
 		{"bad duration", []string{"serve", "--data-dir", dir, "--resume", "soon"}, []string{"--resume", "soon"}},
 		{"bad size", []string{"serve", "--data-dir", dir, "--max-frame", "1000"}, []string{"--max-frame", "1000", "65536"}},

@@ -36,7 +36,6 @@ var libraries = map[string]string{
 // globals maps frames to libraries that define a global variable instead of a module.
 var globals = map[string]string{"diagram": "@mermaid-js/tiny/dist/mermaid.tiny.js"}
 
-// options returns the settings common to all bundles.
 func options(dir string) api.BuildOptions {
 	alias := map[string]string{}
 	for name, file := range libraries {
@@ -138,7 +137,7 @@ func quote(s string) string {
 	return string(q)
 }
 
-// frames copies files that are served unchanged.
+// frames adds the files in the directory frames, which are served unchanged.
 func frames(dir string, files map[string][]byte) error {
 	root := filepath.Join(dir, "frames")
 	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -197,8 +196,8 @@ func index(dir string, files map[string][]byte, names map[string]string) error {
 
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
 
-// serviceWorker builds sw.js. It caches the page and its parts. Of the translations, it
-// caches only the languages in use.
+// serviceWorker builds sw.js, which caches the page and its parts. Of the translations,
+// sw.js caches only the languages in use.
 func serviceWorker(dir string, files map[string][]byte) error {
 	catalogues, err := fs.Glob(os.DirFS(filepath.Join(dir, "src", "language")), "??.ts")
 	if err != nil {

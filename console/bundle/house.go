@@ -18,7 +18,7 @@ import (
 var untyped = regexp.MustCompile(`^\s*[^\s/*].*(?:[:<|&(]\s*|\bas\s+)any\b`)
 
 // CheckSources returns an error for sources that import each other in a circle, and for
-// sources with the type any. A circle has neither dynamic imports nor imports of types.
+// sources with the type any. In a circle, dynamic imports and imports of types do not count.
 func CheckSources(dir string) error {
 	circles, err := circlesOf(dir, "src/main.tsx", "src/sw.ts")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"ahprelay/console"
 )
 
-// charset is a line in each page. Of inserts the policy after it.
+// charset is a line in each page, after which the function [Of] inserts the policy.
 const charset = `<meta charset="utf-8">`
 
 // policyField is the header field of a page's policy.
@@ -74,7 +74,6 @@ func Of(relays ...string) (map[string][]byte, error) {
 	return site, nil
 }
 
-// originsOf returns the origins of one or more relays.
 func originsOf(relays []string) (origins []string, err error) {
 	for _, relay := range relays {
 		at, err := url.Parse(relay)

@@ -51,8 +51,8 @@ func NewCrowd() (*Crowd, error) {
 // Number returns the number that the next frame will have.
 func (c *Crowd) Number() uint64 { return c.number }
 
-// Spent reports whether the crowd has sealed as many bytes as one crowd may, or has used all
-// generations of its key.
+// Spent reports whether the crowd has sealed epochBytes bytes, or has used all generations of its
+// key. A new Crowd must then replace it.
 func (c *Crowd) Spent() bool { return c.generation == math.MaxUint32 || c.bytes >= epochBytes }
 
 // Enter returns the body of the Place parcel for a client that enters. It contains the key, which
@@ -81,7 +81,7 @@ func (c *Crowd) fresh() (err error) {
 	return err
 }
 
-// nextCrowdKey returns the key for the next generation. Nobody can compute the old key from it.
+// nextCrowdKey returns the key for the next generation. The old key cannot be computed from it.
 func nextCrowdKey(key [32]byte) [32]byte { return [32]byte(digest("crowd key", key[:])) }
 
 // Tell seals AHP messages for all members, and returns the frames: one WebSocket message each.
@@ -122,19 +122,19 @@ func (c *Crowd) seal(content Content, body []byte) (frames [][]byte, err error) 
 
 func crowdNonce(head []byte) []byte { return append(make([]byte, 4, 12), head[5:crowdHead]...) }
 
-// signedTold returns what the signature in a crowd's frame covers.
+// signedTold returns the bytes that the signature in a crowd's frame covers.
 func signedTold(head, ciphertext []byte) []byte {
 	return append(append([]byte(label+"crowd\x00"), head...), ciphertext...)
 }
 
-// A crowdSeat is a client's membership in a crowd: what it needs to check and open the crowd's
-// frames.
+// A crowdSeat is a client's membership in a crowd: the keys to check and open the crowd's frames,
+// and the next frame's number.
 type crowdSeat struct {
 	verifier   Verifier
 	key        [32]byte
 	aead       cipher.AEAD
 	generation uint32
-	heard      bool   // a frame has arrived: generation, which the first frame sets, is known
+	heard      bool   // a frame has arrived; the first frame has set generation
 	number     uint64 // of the next frame
 }
 
@@ -165,7 +165,7 @@ func (s *Session) sit(body []byte) error {
 }
 
 // openTold checks and opens a frame from the client's crowd: its number must be the next, and the
-// signature valid. Done is false while a message has further pieces to come.
+// signature valid. done is false while further pieces of a message are missing.
 func (s *Session) openTold(frame []byte) (content Content, body []byte, done bool, err error) {
 	seat := s.seat
 	switch {

@@ -40,7 +40,6 @@ type Grant struct {
 	Serial   string
 }
 
-// grantBody is the signed JSON of a grant.
 type grantBody struct {
 	Host     string      `json:"host"`
 	By       string      `json:"by"`
@@ -144,7 +143,7 @@ func printable(text string) bool {
 // maxWhole bounds integers in JSON, because JavaScript represents larger ones inexactly.
 const maxWhole = 1<<53 - 1
 
-// surrogate finds escaped surrogates. Readers treat a lone surrogate differently.
+// surrogate finds escaped surrogates. JSON parsers read lone surrogates in different ways.
 var surrogate = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\u[dD][89a-fA-F]`)
 
 // decode decodes a JSON object into a struct. It is stricter than encoding/json: names must
@@ -219,7 +218,8 @@ type Holder struct {
 	End      time.Time
 }
 
-// Rests reports whether the authority depends on a device or on a grant's serial.
+// Rests reports whether the authority depends on a device, given by its fingerprint, or on a
+// grant, given by its serial.
 func (a *Authority) Rests(on string) bool {
 	return slices.Contains(a.Serials, on) || slices.ContainsFunc(a.Chain, func(f Fingerprint) bool { return f.String() == on })
 }
@@ -243,7 +243,7 @@ type Authority struct {
 	Serials []string      // serials of the grants
 }
 
-// A Registry is what a host knows of devices.
+// A Registry looks up devices and grants at a host.
 type Registry interface {
 	// Holder returns a device paired with the host.
 	Holder(Fingerprint) (Holder, bool)
@@ -253,9 +253,9 @@ type Registry interface {
 
 // Errors of Admit.
 var (
-	// ErrUnknownDevice reports a device which is not paired and has no grants.
+	// ErrUnknownDevice reports that neither the device nor its first grant's issuer is paired.
 	ErrUnknownDevice = errors.New("this host does not know this device: pair it with ahp-connect pair")
-	// ErrRemoved reports that the device, or a grant it needs, was removed.
+	// ErrRemoved reports that the device, or a device or grant it needs, was removed.
 	ErrRemoved = errors.New("this device, or one that has admitted it, has been removed from the host")
 	// ErrEnded reports that the device's authority has expired.
 	ErrEnded = errors.New("this device's time at the host is over: pair it again")

@@ -15,7 +15,7 @@ import (
 	"ahprelay/auth"
 )
 
-// A Purpose is what a handshake is for.
+// A Purpose states whether a handshake connects a known device or pairs a new one.
 type Purpose byte
 
 const (
@@ -179,7 +179,6 @@ func NewInitiator(cfg InitiatorConfig) (*Initiator, []byte, error) {
 // a record.
 func (i *Initiator) HostKey() Key { return *i.cfg.HostKey }
 
-// first returns the first Noise message.
 func (i *Initiator) first() ([]byte, error) {
 	code := Code{}
 	if i.cfg.Code != nil {
@@ -268,7 +267,7 @@ var (
 	ErrWrongCode = errors.New("wrong pairing code, or something between device and host has changed the pairing")
 )
 
-// Purpose returns the purpose stated by the client.
+// Purpose returns the purpose stated by the client, or 0 before the first Noise message.
 func (r *Responder) Purpose() Purpose { return r.purpose }
 
 // Read handles a WebSocket message from the client, and returns the answer. After the
@@ -292,7 +291,7 @@ func (r *Responder) Read(frame []byte) (answer []byte, arrival *Arrival, err err
 	return nil, nil, errTurn
 }
 
-// Third reports whether the next message is the last one.
+// Third reports whether the next message must be the handshake's last one.
 func (r *Responder) Third() bool { return r.state != nil && !r.done }
 
 // second handles the first Noise message, and returns the second.

@@ -52,7 +52,7 @@ func HostFingerprint(host Key) Fingerprint { return Fingerprint(digest("host", h
 // A Verifier is the public part of a device's signing key: a point on P-256.
 type Verifier [VerifierSize]byte
 
-// check reports a point that is not on the curve.
+// check returns an error if the point is not on the curve.
 func (v Verifier) check() error {
 	_, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), v[:])
 	if err != nil {

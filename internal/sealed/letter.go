@@ -53,8 +53,8 @@ func signedLetter(head string, l *Letter) []byte {
 	return boxes.Sum(append(append(letterInfo(head), '\n'), data[:]...))
 }
 
-// Check rejects a malformed letter, one with more than most bytes of content, or with more
-// than mostBoxes recipients.
+// Check rejects a malformed letter. It also rejects a letter with more than most bytes of
+// content, or with more than mostBoxes recipients.
 func (l *Letter) Check(most, mostBoxes int) error {
 	if len(l.Data) < letterSlack || len(l.Data) > most+letterSlack {
 		return errors.New("letter with content of a wrong size")

@@ -42,8 +42,8 @@ func (l PairLink) String() string {
 	return cmp.Or(l.Console, pairPrefix) + "#" + values.Encode()
 }
 
-// CheckConsole rejects an address which must not begin a pairing link for a relay. In
-// particular, a page served by the relay could read the secret after #.
+// CheckConsole rejects an address which must not begin a pairing link for a relay. It rejects
+// the relay's own address, because a page served by the relay could read the secret after #.
 func CheckConsole(console, relay string) error {
 	u, err := url.Parse(console)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(console, "#") {

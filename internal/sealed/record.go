@@ -48,10 +48,10 @@ const (
 	Welcome                  // an Admission
 	Ask                      // JSON of a request to the host-agent
 	Answer                   // JSON of its answer
-	EpochKey                 // an epoch's key, see Epoch; for Open only
-	Part                     // a compressed part of messages, in shared bodies; for Open only
+	EpochKey                 // an epoch's key, see Epoch; Open keeps it
+	Part                     // a compressed part of messages, in shared bodies; Open keeps it for Joined
 	Joined                   // an AHP message without its part, and the part's key and position; Open returns the whole as Message
-	Place                    // the client's place in a crowd, see Crowd; for Open only
+	Place                    // the client's place in a crowd, see Crowd; Open keeps it
 	Told                     // AHP messages for a crowd, each after its length; Open returns each as Message
 	contents                 // number of the values above
 )
@@ -77,7 +77,6 @@ const compressFrom = 4 << 10
 // relay, or a machine on the way, has changed them.
 var ErrLie = errors.New("not the bytes that the other end has sealed: the relay, or something on the way to it, has changed them")
 
-// lie returns an error that wraps ErrLie.
 func lie(why string) error { return fmt.Errorf("%w (%s)", ErrLie, why) }
 
 // errMixed reports a parcel whose pieces came partly in records and partly in shared
@@ -271,7 +270,6 @@ func (s *Session) openRecord(frame []byte) (content Content, body []byte, done b
 	return s.recorded(piece)
 }
 
-// recorded takes the piece of a record.
 func (s *Session) recorded(piece []byte) (content Content, body []byte, done bool, err error) {
 	if s.whole > 0 && s.shared {
 		return 0, nil, false, errMixed
@@ -294,7 +292,6 @@ func (s *Session) recorded(piece []byte) (content Content, body []byte, done boo
 	return content, body, true, nil
 }
 
-// take handles the next piece of a parcel.
 func (s *Session) take(piece []byte) (content Content, body []byte, done bool, err error) {
 	if s.whole == 0 {
 		if err := s.begin(piece); err != nil {
@@ -317,7 +314,6 @@ func (s *Session) take(piece []byte) (content Content, body []byte, done bool, e
 	return content, body, err == nil, err
 }
 
-// begin decodes the head of a parcel.
 func (s *Session) begin(piece []byte) error {
 	if len(piece) < headSize {
 		return errors.New("sealed record without a head")

@@ -201,7 +201,7 @@ func tagNonce(number uint64, sum [32]byte, records uint64) (nonce, ad []byte) {
 	return nonce, append(ad, sum[:]...)
 }
 
-// hearing is what a client needs for shared bodies.
+// hearing holds a client's epochs, its shared bodies without a tag, and its verified parcels.
 type hearing struct {
 	epochs []heardEpoch // oldest first
 	bodies []heardBody  // not verified by a tag yet
@@ -308,7 +308,6 @@ func (s *Session) verify(frame []byte) error {
 	return nil
 }
 
-// verified takes a shared body whose tag is valid.
 func (s *Session) verified(b *heardBody) error {
 	if b.sealed != nil {
 		return s.keepPart(b.sealed)
@@ -320,7 +319,7 @@ func (s *Session) verified(b *heardBody) error {
 	return err
 }
 
-// takeShared takes a piece that did not come in a record. Its parcel must be of one of the kinds.
+// takeShared takes a piece that did not come in a record. Its parcel must have one of the kinds.
 func (s *Session) takeShared(piece []byte, kinds ...Content) (content Content, body []byte, done bool, err error) {
 	begins := s.whole == 0
 	if !begins && !s.shared {
@@ -351,5 +350,5 @@ func (s *Session) next() (content Content, body []byte, done bool, err error) {
 	return p.content, p.body, true, nil
 }
 
-// Heard returns a number which rises with each message from the peer.
+// Heard returns a number which rises with each record, tag and crowd message from the peer.
 func (s *Session) Heard() uint64 { return s.in.count + s.tags + s.told }
