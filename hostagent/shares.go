@@ -52,22 +52,25 @@ type Shared struct {
 
 // Share makes a link.
 func (s *Sharing) Share(ctx context.Context, ask ShareAsk) (link Link, err error) {
-	return link, s.do(ctx, map[string]any{
+	err = s.do(ctx, map[string]any{
 		"do": "make", "session": ask.Session, "level": ask.Level, "seconds": int(ask.TTL.Seconds()), "people": ask.People, "files": ask.Files,
 	}, &link)
+	return link, err
 }
 
 // List returns all valid links to the host.
 func (s *Sharing) List(ctx context.Context) ([]Shared, error) {
 	var answer struct{ Shares []Shared }
-	return answer.Shares, s.do(ctx, map[string]any{"do": "list"}, &answer)
+	err := s.do(ctx, map[string]any{"do": "list"}, &answer)
+	return answer.Shares, err
 }
 
 // TakeBack ends a link to the host, or all links if id is empty, and returns their
 // number.
 func (s *Sharing) TakeBack(ctx context.Context, id string) (int, error) {
 	var answer struct{ Ended int }
-	return answer.Ended, s.do(ctx, map[string]any{"do": "end", "id": id, "all": id == ""}, &answer)
+	err := s.do(ctx, map[string]any{"do": "end", "id": id, "all": id == ""}, &answer)
+	return answer.Ended, err
 }
 
 // Open redeems a new link like its first viewer. It returns the relay that issued the
