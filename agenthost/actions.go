@@ -2,8 +2,7 @@ package agenthost
 
 import "encoding/json"
 
-// actionUsage is the only action that clients with older protocol versions must not
-// get.
+// actionUsage reports a turn's use of tokens. Clients of AHP 0.8 do not receive it.
 const actionUsage = "chat/usage"
 
 // actionReasoning adds text to the agent's reasoning.

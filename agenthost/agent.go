@@ -61,8 +61,8 @@ type (
 
 // A [Conversation] may also have these capabilities.
 type (
-	// A Steerer accepts messages during a turn. For other conversations, such a message
-	// becomes the next prompt.
+	// A Steerer accepts messages during a turn. Without Steer, such a message becomes
+	// the conversation's next prompt.
 	Steerer interface {
 		Steer(ctx context.Context, prompt Prompt, turn *Turn) error
 	}
@@ -83,8 +83,8 @@ var (
 	ErrUnknown = errors.New("the agent does not have this conversation")
 
 	// ErrBusy reports that another process has the conversation open. If
-	// [Conversation.Prompt] returns it, the conversation has continued there: the host
-	// opens it again and repeats the prompt.
+	// [Conversation.Prompt] returns ErrBusy, the conversation has continued in that
+	// process: the host opens the conversation again and repeats the prompt.
 	ErrBusy = errors.New("the conversation is open in a different place")
 
 	// ErrEnded reports that the turn, the chat or the host has ended.
@@ -162,9 +162,9 @@ type Start struct {
 // An MCPEndpoint is an MCP server for the agent.
 type MCPEndpoint struct {
 	Name    string
-	Command []string // over stdio
+	Command []string // program and arguments of a server that uses stdio
 	Env     []string
-	URL     string // over HTTP, if Command is nil
+	URL     string // address of a server that uses HTTP, if Command is nil
 	Headers map[string]string
 }
 
@@ -210,7 +210,8 @@ type End struct {
 	Usage  *Usage    // nil: the usage that the agent has reported last
 }
 
-// Usage counts tokens. Clients do not see a field that is 0.
+// Usage counts tokens. Clients see a 0 only in InputTokens and
+// OutputTokens.
 type Usage struct {
 	Model         string
 	InputTokens   int
@@ -336,7 +337,7 @@ type Field struct {
 	Required bool
 	Default  any
 	Choices  []Choice
-	Freeform bool // a select field accepts texts that are no choice
+	Freeform bool // a select field also accepts texts that are not in Choices
 	Min, Max *float64
 }
 
@@ -360,7 +361,7 @@ type Choice struct {
 	Label       string
 	Description string
 	Recommended bool
-	Bypass      bool // of a mode: the agent then asks for no permission
+	Bypass      bool // with this choice, the agent asks for no permission
 }
 
 // An Answer is the answer to a [Question]. The first client's answer counts.

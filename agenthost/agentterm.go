@@ -14,11 +14,11 @@ type AgentTerminal struct {
 	limit    int
 }
 
-// agentCols is the width of a terminal for an agent's command, in which people
-// cannot type.
+// agentCols is the number of columns of an agent's terminal.
 const agentCols = 120
 
-// openAgentTerminalLocked runs an agent's command.
+// openAgentTerminalLocked runs an agent's command in a new terminal. Without
+// Args, a Command in shell syntax runs in /bin/sh.
 func (ts *terminalTable) openAgentTerminalLocked(ch *chat, spec ProcessSpec, folder string) (*AgentTerminal, error) {
 	h := ts.host
 	h.terminals.forgetTerminalsLocked()
@@ -53,8 +53,8 @@ func commandLine(spec ProcessSpec) string {
 	return titleOf(strings.Join(append([]string{spec.Command}, spec.Args...), " "))
 }
 
-// forgetTerminalsLocked removes the terminals of agents whose commands ended
-// longest ago, until there is room.
+// forgetTerminalsLocked removes the oldest terminals of agents whose
+// commands have ended, until there is room for one terminal.
 func (ts *terminalTable) forgetTerminalsLocked() {
 	h := ts.host
 	for _, t := range h.terminals.all() {
@@ -105,7 +105,7 @@ func (t *AgentTerminal) Wait(ctx context.Context) (int, error) {
 	}
 	_, _, exit := t.Output()
 	if exit == nil {
-		return 0, ErrEnded // a client has closed it
+		return 0, ErrEnded // a client has closed the terminal
 	}
 	return *exit, nil
 }

@@ -112,8 +112,9 @@ func (v *canvas) registered() registeredCanvas {
 	return state
 }
 
-// setURL sets the canvas's address. Clients since 0.10 get only web addresses, so they get
-// no other address of a client's canvas. The host serves its own canvases over HTTP too.
+// setURL sets the canvas's address. Clients since 0.10 get only http: and https:
+// addresses; for a canvas of the host, they keep the address that openURLLocked has
+// set.
 func (v *canvas) setURL(url string) {
 	v.url = url
 	switch {
@@ -166,8 +167,8 @@ func (s *session) openCanvasesChangedLocked() {
 	}
 }
 
-// refsChangedLocked publishes the list in the form for clients before 0.10, with the
-// canvases' titles.
+// refsChangedLocked publishes the list of open canvases, with their titles, in the
+// form for clients before 0.10.
 func (s *session) refsChangedLocked() {
 	if s.host.dialect.seeds() {
 		s.host.emitLocked(s.uri, struct {
@@ -177,8 +178,8 @@ func (s *session) refsChangedLocked() {
 	}
 }
 
-// canvasStateLocked returns an open canvas's state. It is an error for clients without
-// canvases.
+// canvasStateLocked returns an open canvas's state, or an error for a client
+// without canvases.
 func (vs *canvasTable) canvasStateLocked(uri string, o offer) (any, error) {
 	h := vs.host
 	v, ok := h.canvases.get(uri)
@@ -282,7 +283,7 @@ func (vs *canvasTable) rejectLocked(c *conn, env envelope, reason string) {
 	c.queueLocked(notificationFrame("action", env.encode(h.seq)))
 }
 
-// maxCanvasPath bounds paths in content addresses.
+// maxCanvasPath bounds an escaped path in a content address, in bytes.
 const maxCanvasPath = 4096
 
 // contentScheme begins canvas content addresses:
@@ -317,7 +318,8 @@ func (vs *canvasTable) canvasReadResource(c *conn, raw json.RawMessage) (any, er
 	}{[]canvasContent{content}}, nil
 }
 
-// admitRead checks that the connection is subscribed to the canvas.
+// admitRead checks that the connection is subscribed to the canvas, and that the
+// address belongs to the canvas. It returns the address and the file's name.
 func (vs *canvasTable) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name string, err error) {
 	h := vs.host
 	if c.offer.registers() || !slices.ContainsFunc(h.cfg.Canvases, func(app Canvas) bool { return app.Mode == CanvasChannel }) {

@@ -69,7 +69,7 @@ func checkCanvases(given []Canvas) ([]Canvas, error) {
 		}
 		switch {
 		case v.ID == "" || strings.ContainsAny(v.ID, " /") || slices.Contains(CanvasVerbs, v.ID):
-			return nil, fmt.Errorf("agenthost: Config.Canvases has the ID %q", v.ID)
+			return nil, fmt.Errorf("agenthost: Config.Canvases has the ID %q; want a word without a slash that is not in CanvasVerbs", v.ID)
 		case slices.ContainsFunc(checked, func(other Canvas) bool { return other.ID == v.ID }):
 			return nil, fmt.Errorf("agenthost: Config.Canvases has %q twice", v.ID)
 		case v.Mode != CanvasChannel && v.Mode != CanvasLoopback:
@@ -81,7 +81,7 @@ func checkCanvases(given []Canvas) ([]Canvas, error) {
 }
 
 // canvasFileName decodes a content path once, and returns the file's name. It returns
-// false for a path that leads out of the root.
+// false for a path that is malformed or leads out of the root.
 func canvasFileName(escaped string) (string, bool) {
 	name, err := url.PathUnescape(escaped)
 	if err != nil || len(escaped) > maxCanvasPath || !utf8.ValidString(name) || strings.ContainsAny(name, "\x00\\") {
@@ -112,8 +112,9 @@ func (app *Canvas) read(name, uri string) (canvasContent, error) {
 	return content, nil
 }
 
-// openURLLocked returns a new content address for clients before 0.10, and sets the web
-// address. Each round gives a new address, so that clients load the content again.
+// openURLLocked returns the content address for clients before 0.10, and sets the web
+// address. Each call gives a new address, so that clients load the content again; only
+// [Canvas.URL] stays unchanged.
 func (v *canvas) openURLLocked() (string, error) {
 	v.round++
 	entry := "index.html"
@@ -145,7 +146,8 @@ type canvasServer struct {
 	server *http.Server
 }
 
-// canvasOriginLocked starts the server on first use.
+// canvasOriginLocked returns the origin of the loopback server, which the first
+// call starts.
 func (vs *canvasTable) canvasOriginLocked() (string, error) {
 	h := vs.host
 	if h.canvases.server != nil {

@@ -138,8 +138,8 @@ func (vs *canvasTable) providerLeftLocked(clientID string) {
 	h.canvases.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
 }
 
-// providerBack restores what a client had contributed, after the client has
-// reconnected. It is called after the answer to reconnect is sent.
+// providerBack restores the contributions of a client that has reconnected.
+// The host calls providerBack after its answer to reconnect.
 func (vs *canvasTable) providerBack(clientID string) {
 	h := vs.host
 	h.mu.Lock()
@@ -376,8 +376,8 @@ func (vs *canvasTable) withCanvas(channel string, f func(*canvas) error) error {
 }
 
 // UpdateCanvas publishes canvas/updated with the given title, status, url and
-// availability; nil clears a value. With an empty update, the provider moves its
-// content to a new address.
+// availability; nil clears a value. With an empty update, the host's own
+// provider moves its content to a new address.
 func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
 	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		if len(update) > 0 || v.app == nil {

@@ -25,7 +25,7 @@ type changeset struct {
 	computed   bool
 	computing  bool
 	again      bool   // files have changed while the changes were computed
-	failed     string // why the changes could not be read; "": they could
+	failed     string // reason why the changes could not be read; "": none
 }
 
 type changedFile struct {
@@ -42,7 +42,7 @@ type changesetInfo struct {
 	Capabilities json.RawMessage `json:"capabilities"`
 }
 
-// changeOperations are what clients may do with the changes of a scripted agent's session.
+// changeOperations are the operations on the changes of a scripted agent's session.
 const changeOperations = `[{"id":"commit","label":"Commit","scopes":["changeset"],"status":"idle","_meta":{"` + messageMeta + `":true}},` +
 	`{"id":"pull-request","label":"Create Pull Request","scopes":["changeset"],"status":"idle"},` +
 	`{"id":"revert","label":"Revert","scopes":["resource"],"confirmation":"This gives {0} the content that it had before.","status":"idle"}]`
@@ -71,7 +71,7 @@ func (c *changeset) state() any {
 	}{status, failed, files, operations}
 }
 
-// changesets returns the session's entries.
+// changesets returns the entries for changesets in the session's state.
 func (s *session) changesets() []changesetInfo {
 	if s.changed == nil {
 		return nil
@@ -104,12 +104,12 @@ func (s *session) changeLocked(files ...changedFile) {
 	}
 }
 
-// maxChanged bounds the files of a changeset.
+// maxChanged bounds the files of a changeset without a repository.
 const maxChanged = 1000
 
-// agentChangedLocked records a file change that the agent reports. In a folder without
-// a repository, the changeset compares the file's content with that before the agent's
-// first change.
+// agentChangedLocked records a file change that the agent reports, unless git shows
+// the session's changes. The changeset compares the file with its content before
+// the agent's first change.
 func (s *session) agentChangedLocked(d Diff) {
 	if s.work != nil && s.work.repo != nil && !s.work.off {
 		return // in a repository, afterTurn finds the changes
@@ -183,9 +183,9 @@ type followUp struct {
 	External bool `json:"external"`
 }
 
-// invokeChangesetOperationLocked answers invokeChangesetOperation in a folder without a
-// repository. The operation commit clears the changeset, and revert removes a file from
-// it.
+// invokeChangesetOperationLocked answers invokeChangesetOperation for scripted agents.
+// It touches no file: commit clears the changeset, revert removes a file from the
+// changeset, and pull-request returns an example address.
 func (cs *changesetTable) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := cs.host
 	params, err := decodeParams[operationParams](raw)

@@ -226,7 +226,8 @@ func (ch *chat) updateStatusLocked() {
 	s.touchLocked()
 }
 
-// chatsStatus returns the status of the chat that needs the user most urgently.
+// chatsStatus returns the first status that a chat of the session has: input
+// needed, in progress, error, or else idle.
 func (s *session) chatsStatus() int {
 	status := statusIdle
 	for _, wanted := range []int{statusError, statusInProgress, statusInputNeeded} {
@@ -304,7 +305,7 @@ func (ch *chat) turnEndedLocked(t *Turn) {
 	}
 }
 
-// addPastLocked adds a turn to the history.
+// addPastLocked adds a turn to the history that the agent reports while it opens.
 func (ch *chat) addPastLocked(t *turn, end turnEndAction) {
 	t.end(end)
 	ch.seat.told = append(ch.seat.told, t)

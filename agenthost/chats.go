@@ -29,7 +29,8 @@ func (s *session) chatSummaries() []chatSummary {
 	return summaries
 }
 
-// createChatLocked answers createChat: a new chat in a session.
+// createChatLocked answers createChat: a new chat in a session, empty or with a
+// copy of a chat's turns.
 func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[struct {
@@ -90,8 +91,8 @@ func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, err
 	return nil, nil
 }
 
-// forkable reports whether the agent can continue a copy of a chat that ends at
-// a turn.
+// forkable returns an error unless the agent can continue a copy of a chat that
+// ends at a turn.
 func forkable(source *chat, end int) error {
 	switch st := source.seat; {
 	case st.provider.info.Scripted != nil:
@@ -105,8 +106,8 @@ func forkable(source *chat, end int) error {
 	return nil
 }
 
-// otherChatLocked returns a chat. It is an error if the chat is its session's
-// default chat.
+// otherChatLocked returns a chat. It returns an error for a session's default
+// chat, and during a turn.
 func (ss *sessionTable) otherChatLocked(uri string) (*chat, error) {
 	h := ss.host
 	ch := h.chats[uri]
@@ -121,7 +122,6 @@ func (ss *sessionTable) otherChatLocked(uri string) (*chat, error) {
 	return ch, nil
 }
 
-// disposeChatLocked answers disposeChat.
 func (ss *sessionTable) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[channelParams](raw)

@@ -102,8 +102,8 @@ func (h *Host) leaveLocked(c *conn) {
 	}
 }
 
-// forgetClientsLocked removes the client that has been absent longest if there are
-// too many. That client must then initialize again.
+// forgetClientsLocked removes the client that has been absent longest if more than
+// maxClients are absent. The removed client must initialize again.
 func (h *core) forgetClientsLocked() {
 	var oldest *client
 	gone := 0

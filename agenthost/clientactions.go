@@ -14,7 +14,7 @@ type dispatchParams struct {
 	Action    json.RawMessage `json:"action"`
 }
 
-// unsupported lists the types of actions that the host rejects.
+// unsupported lists the types of clients' actions that the host rejects.
 var unsupported = []string{
 	"chat/workingDirectorySet", "chat/workingDirectoryRemoved",
 	"session/customizationsChanged", "session/customizationUpdated", "session/customizationRemoved", "session/mcpServerStateChanged",
@@ -25,8 +25,8 @@ var unsupported = []string{
 var activeClientActions = []string{"session/activeClientChanged", "session/activeClientSet", "session/activeClientRemoved"}
 
 // dispatchLocked handles dispatchAction. It sends a valid action to all subscribers
-// with its origin and with unchanged bytes, even if it has no effect at the host. A
-// malformed action gets no answer.
+// with its origin, unchanged except for white space, even if it has no effect at
+// the host. A malformed action gets no answer.
 func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	params, err := decodeParams[dispatchParams](raw)
 	if err != nil || !ahp.IsObject(params.Action) {
@@ -62,8 +62,8 @@ func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	}
 }
 
-// chatActionLocked handles an action on a chat. An action on another channel gets no
-// answer.
+// chatActionLocked handles an action on a chat. An action on an unknown chat is
+// rejected if the chat's session was deleted, and otherwise gets no answer.
 func (ss *sessionTable) chatActionLocked(env envelope) {
 	h := ss.host
 	ch := h.chats[env.channel]
@@ -150,7 +150,7 @@ func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string
 	ch.seat.startLocked()
 }
 
-// maxTitle is the length of a title taken from a prompt, in characters.
+// maxTitle bounds a title taken from a prompt, in characters.
 const maxTitle = 100
 
 func titleOf(prompt string) string {

@@ -38,7 +38,7 @@ type Config struct {
 	MaxFrame int
 
 	// SendQueue bounds the bytes queued for a client, not counting the frame that is
-	// being written. A client above it is disconnected. Default: 64 MiB.
+	// being written. A client with more is disconnected. Default: 64 MiB.
 	SendQueue int
 
 	// ConnectionToken, if set, must be in the query of the WebSocket URL (?tkn=…);
@@ -46,11 +46,12 @@ type Config struct {
 	ConnectionToken string
 
 	// Root is the directory for file: URIs. Symbolic links cannot lead outside.
-	// Default: see Files.
+	// Default: Folders, or else Files.
 	Root string
 
-	// Folders are the directories for file: URIs if Root is empty, with symbolic links
-	// resolved. Sessions run in them or below. Default: Root.
+	// Folders are the directories for file: URIs if Root is empty. Their names must
+	// contain no symbolic links. Sessions may run only in or below Folders. Default:
+	// none, and sessions may run in any folder.
 	Folders []string
 
 	// Agents are the host's agents. Package scripted has one without a model.
@@ -63,11 +64,11 @@ type Config struct {
 	// NoBypass forbids modes in which agents do not ask for permission.
 	NoBypass bool
 
-	// Files are served read-only if Root is empty: content by absolute slash-separated
-	// path. Default: none.
+	// Files are served read-only if Root and Folders are empty: content by absolute
+	// slash-separated path. Default: none.
 	Files map[string]string
 
-	// Writable permits clients to write and delete below Root.
+	// Writable permits clients to write and delete below Root or Folders.
 	Writable bool
 
 	// Terminals selects the kind of terminal. Default: [EchoTerminals].
@@ -80,8 +81,9 @@ type Config struct {
 	// Default: none.
 	MCP []MCPServer
 
-	// ConnectMCP starts an MCP server and returns the connection to it. The host closes
-	// the connection and then calls stop, which returns when the server has ended.
+	// ConnectMCP, required with MCP, starts an MCP server and returns the connection to
+	// it. The host closes the connection and then calls stop, which returns when the
+	// server has ended.
 	ConnectMCP func(ctx context.Context, server *MCPServer) (conn MCPConn, stop func(), err error)
 
 	// Resources are the agent's protected resources. Default: none.
@@ -176,7 +178,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.check()
 }
 
-// check returns the first invalid field. Each field has its branch and its words.
+// check returns an error for the first invalid field. Each field has its own branch
+// and text.
 func (c Config) check() error {
 	switch {
 	case dialects[c.Protocol].own == nil:

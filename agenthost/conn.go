@@ -37,7 +37,7 @@ type conn struct {
 	offer    offer   // offer from this connection's initialize or reconnect
 	subs     map[string]*subscription
 	held     *heldDelta          // delta that waits to be merged; nil: none
-	opening  []*window           // windows that the answer in preparation accepts
+	opening  []*window           // windows whose delivery begins after the present answer
 	inFlight int                 // number of requests that run in goroutines
 	mcpCalls map[string]*mcpCall // calls on mcp:// channels, by the id that the client has given
 }
@@ -74,7 +74,8 @@ func (h *Host) serve(l link) error {
 	return c.cause
 }
 
-// attach registers a connection. The caller must call wg.Done after its end.
+// attach registers a connection. The caller must call wg.Done after the
+// connection's end.
 func (h *Host) attach(c *conn) error {
 	h.start.Do(h.sessions.startAgents)
 	h.mu.Lock()
@@ -171,8 +172,8 @@ type outbox struct {
 	mu      sync.Mutex // guards the fields below
 	frames  [][]byte
 	waiting int   // bytes in frames
-	ended   error // no more frames are accepted
-	closed  bool  // all frames are dropped
+	ended   error // reason to accept no more frames; nil: none
+	closed  bool  // next returns no more frames
 }
 
 func newOutbox(limit int) *outbox {
@@ -236,7 +237,7 @@ func (o *outbox) mute() {
 	o.frames = nil
 }
 
-// close drops all waiting frames.
+// close drops all waiting and later frames, and ends next.
 func (o *outbox) close() {
 	o.finish(io.EOF)
 	o.mute()

@@ -19,7 +19,8 @@ type method struct {
 
 	// remote handles a request that waits for a client or an agent, in a goroutine, so
 	// that the connection is served meanwhile. If unlocked is set too, the params
-	// decide which is called. If locked is set too, remote is for hosts with agents.
+	// decide which is called. If locked is set too, locked is for hosts with only
+	// scripted agents.
 	remote handler
 }
 
@@ -177,7 +178,8 @@ func (h *Host) openLocked(c *conn, id json.RawMessage, name string, params json.
 	c.openedLocked()
 }
 
-// requestRemoteLocked handles a request in a goroutine that ends with the connection.
+// requestRemoteLocked handles a request in a goroutine, at most maxInFlight for each
+// connection.
 func (h *Host) requestRemoteLocked(c *conn, id json.RawMessage, name string, params json.RawMessage, m method) {
 	if c.inFlight >= maxInFlight {
 		frame, err := h.answerFrame(id, nil, fail(ahp.CodeInternalError, "More than %d requests in flight", maxInFlight))

@@ -45,7 +45,7 @@ func (e *echoBackend) input(data string) {
 	}
 }
 
-// maxEchoLine is how long a line can get, in characters.
+// maxEchoLine bounds a line, in characters.
 const maxEchoLine = 4096
 
 // run handles a complete line.

@@ -54,7 +54,8 @@ func (s *fileStore) defaultDirectory() string {
 	return (&url.URL{Scheme: "file", Path: s.roots[0].prefix}).String()
 }
 
-// find returns the directory with a file: URI, and the name in it.
+// find returns the served directory that contains a file: URI, and the file's name
+// in that directory.
 func (s *fileStore) find(uri string) (*fileRoot, string, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" || u.Path == "" {

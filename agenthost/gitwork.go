@@ -89,7 +89,8 @@ func (st *seat) workOf(ctx context.Context) *work {
 	return s.work
 }
 
-// beforeTurn returns the git tree before a turn, or "" without a repository.
+// beforeTurn returns the git tree before a turn, or "" without a repository or
+// snapshot.
 func (st *seat) beforeTurn(ctx context.Context) string {
 	w := st.workOf(ctx)
 	if w == nil {
@@ -263,7 +264,7 @@ func (c *changeset) read(from, to string, known map[string]gitFile) (_ map[strin
 	return files, order, w.repo.Branch(h.ctx), nil
 }
 
-// onBranchLocked publishes the current branch, in the form of VS Code's host.
+// onBranchLocked publishes a changed branch, in the form of VS Code's host.
 func (c *changeset) onBranchLocked(branch string) {
 	s := c.session
 	if s.work == nil || s.work.branch == branch {
@@ -294,7 +295,8 @@ func (s *session) openWork() (*work, error) {
 	return nil, repo.ErrNone
 }
 
-// text returns a blob as text to show, or nil if there is no file.
+// text returns a blob's text, a substitute if the blob is too large or not UTF-8,
+// or nil if there is no file.
 func (w *work) text(ctx context.Context, blob string, left *int64) *string {
 	if blob == "" {
 		return nil
@@ -312,7 +314,8 @@ func (w *work) text(ctx context.Context, blob string, left *int64) *string {
 	return &text
 }
 
-// publishLocked publishes a changeset that has been computed.
+// publishLocked publishes a computed changeset, or the reason why it could not be
+// computed.
 func (c *changeset) publishLocked(order []string) {
 	h := c.session.host
 	if c.failed != "" {
@@ -487,8 +490,8 @@ func (rs *resources) isolationOptions(r *repo.Repo, config map[string]any) (prop
 	return properties, values
 }
 
-// addWorktree makes a worktree if the new session asks for one, and otherwise returns
-// nil.
+// addWorktree makes a worktree if the new session asks for one, and puts it in place
+// of the session's first folder. Otherwise it returns nil.
 func (ss *sessionTable) addWorktree(ctx context.Context, params *createSessionParams) (*work, error) {
 	h, folders := ss.host, folderPaths(params.WorkingDirectories)
 	if params.Config[optionIsolation] != "worktree" {
@@ -510,7 +513,7 @@ func (ss *sessionTable) addWorktree(ctx context.Context, params *createSessionPa
 		return nil, fail(ahp.CodePermissionDenied, "%s is outside of the folders of this host", dir)
 	}
 	if err := r.AddWorktree(ctx, values[optionBranch].(string), dir); err != nil {
-		return nil, fail(ahp.CodeInternalError, "There is no worktree: %v", err)
+		return nil, fail(ahp.CodeInternalError, "The worktree was not created: %v", err)
 	}
 	params.WorkingDirectories = append([]string{fileURI(dir)}, params.WorkingDirectories[1:]...)
 	return &work{Worktree: dir, Origin: folders[0]}, nil

@@ -12,7 +12,7 @@ import (
 
 // A Chat gives an agent access to a chat at the host. Its methods may be called at any
 // time from any goroutine, and do not wait for clients. After the chat has ended, they
-// do nothing.
+// do not change it.
 type Chat struct{ seat *seat }
 
 // update calls f with the host's lock held, unless the chat has ended.
@@ -28,7 +28,8 @@ func (c *Chat) update(f func(ch *chat, h *Host)) {
 // URI returns the chat's channel.
 func (c *Chat) URI() string { return c.seat.chat.uri }
 
-// SetTitle sets the session's title, unless a person has set one.
+// SetTitle sets the session's title, unless a person has set one or this is not
+// the session's default chat.
 func (c *Chat) SetTitle(title string) {
 	c.update(func(ch *chat, h *Host) {
 		s := ch.session
@@ -72,7 +73,8 @@ func (c *Chat) Past(prompt Prompt, at time.Time) *Turn {
 }
 
 // Begin begins a turn without a prompt. The caller ends it with [Turn.End]; a client's
-// prompt also ends it. Begin fails during another turn.
+// prompt also ends it. Begin returns [ErrEnded] during another turn and after the
+// chat's end.
 func (c *Chat) Begin() (*Turn, error) {
 	var begun *Turn
 	c.update(func(ch *chat, h *Host) {
@@ -104,8 +106,8 @@ func (c *Chat) Lost(err error) {
 	})
 }
 
-// OpenTerminal runs a command in a terminal that clients can see, in the chat's folder
-// or below it.
+// OpenTerminal runs a command in a terminal that clients can see, in or below one of
+// the chat's folders.
 func (c *Chat) OpenTerminal(spec ProcessSpec) (term *AgentTerminal, err error) {
 	folder, err := c.within(spec.Folder)
 	if err != nil {

@@ -53,7 +53,7 @@ type core struct {
 	clients   map[string]*client
 	connCount int64
 	reverse   reverseCalls
-	active    int // number of sessions in which a turn runs
+	active    int // number of chats in which a turn runs
 	logSubs   int // number of subscriptions to log channels
 }
 
@@ -108,7 +108,7 @@ type resources struct {
 var errHostClosed = errors.New("host shutting down")
 
 // New returns a host. It starts nothing and serves nothing yet. It fails if cfg is
-// invalid or cfg.Root cannot be opened.
+// invalid, or if a directory in cfg cannot be opened.
 func New(cfg Config) (*Host, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

@@ -18,8 +18,8 @@ type message map[string]json.RawMessage
 // VS Code's host, this host does not answer it.
 var errNotMessage = errors.New("not a JSON object")
 
-// parseMessage parses a frame. It returns errNotMessage or an error of JSON's
-// parser.
+// parseMessage parses a frame. It returns errNotMessage for JSON other than
+// an object.
 func parseMessage(frame []byte) (message, error) {
 	if !json.Valid(frame) {
 		return nil, errors.New("not JSON")

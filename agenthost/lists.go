@@ -12,13 +12,13 @@ import (
 // until a client subscribes.
 
 const (
-	listPause   = 30 * time.Second // least time between two lists of the same agents
+	listPause   = 30 * time.Second // least time between two requests for the agents' lists
 	listTimeout = time.Minute
 	maxListed   = 200 // conversations of an agent
 )
 
-// startListsLocked asks the agents for conversations that the host does not know
-// yet.
+// startListsLocked asks the agents for their conversations, at most once in
+// listPause.
 func (ss *sessionTable) startListsLocked() {
 	h := ss.host
 	now := h.cfg.Now()
@@ -44,7 +44,8 @@ func (ss *sessionTable) startListsLocked() {
 	}
 }
 
-// addPast adds sessions for conversations that began elsewhere.
+// addPast adds sessions for the maxListed latest conversations in permitted
+// folders.
 func (ss *sessionTable) addPast(p *provider, past []Past) {
 	h := ss.host
 	past = slices.DeleteFunc(past, func(c Past) bool { return !h.resources.allows(c.Folder) })

@@ -26,7 +26,8 @@ type mcpUpstream struct {
 	progress map[int64]func(message) // called with progress notifications, by request number
 }
 
-// startMCPLocked starts the servers, once.
+// startMCPLocked starts the servers at its first call, and adds them to all
+// sessions.
 func (ms *mcpServers) startMCPLocked() {
 	h := ms.host
 	if h.mcp.upstreams != nil {
@@ -83,7 +84,7 @@ func (up *mcpUpstream) run(stop <-chan struct{}) {
 	up.ended(stop, err)
 }
 
-// greet initializes a started server.
+// greet initializes a started server, lists its tools and publishes its state.
 func (up *mcpUpstream) greet(ctx context.Context, stop <-chan struct{}, link *mcpLink) error {
 	if err := link.greet(ctx); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (up *mcpUpstream) changedLocked() {
 func (up *mcpUpstream) heard(link *mcpLink, req *jsonrpc.Request) {
 	if req.IsCall() {
 		result, err := answerServer(req)
-		_ = link.send(&jsonrpc.Response{ID: req.ID, Result: result, Error: err}) // or the link is gone
+		_ = link.send(&jsonrpc.Response{ID: req.ID, Result: result, Error: err}) // fails if the server has ended or does not read
 		return
 	}
 	h := up.host

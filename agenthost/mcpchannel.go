@@ -9,7 +9,7 @@ import (
 )
 
 // mcpChannelOf returns the mcp:// channel that a client's message names at the top
-// level or in params, or "". agree is false if the two differ.
+// level or in params, or "". agree is false if the two places differ.
 func mcpChannelOf(msg message) (channel string, agree bool) {
 	var inParams struct {
 		Channel string `json:"channel"`
@@ -152,7 +152,7 @@ func (ms *mcpServers) mcpRequestLocked(c *conn, m *mcpServer, channel string, ms
 	})
 }
 
-// maxEnvelope bounds the bytes of a frame besides its result, id and channel.
+// maxEnvelope is the room for a frame's bytes besides its result.
 const maxEnvelope = 16 << 10
 
 // mcpAdmitLocked checks a request before the server gets it, and returns the params
@@ -215,7 +215,7 @@ func (*mcpServers) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 			call.cancel(reason)
 		}
 	case "notifications/progress":
-		// An answer: the host has sent no requests, so there is nothing to do.
+		// The host sends clients no MCP requests whose progress they could report.
 	default:
 		if link, err := m.linkLocked(); err == nil {
 			link.notify(method, encode(params))

@@ -22,13 +22,13 @@ type MCPServer struct {
 	// Nested shows the server as the child of a plugin.
 	Nested bool
 
-	// Capabilities are those promised to clients with mcpApps. Default: all.
+	// Capabilities are promised to clients with the capability mcpApps. Default: all.
 	Capabilities *MCPCapabilities
 
 	// Icons are shown beside the name. Default: none.
 	Icons []MCPIcon
 
-	// Apps are additional user interfaces, for [MCPMemory].
+	// Apps are additional user interfaces, permitted with [MCPMemory] only.
 	Apps []MCPApp `json:"-"`
 
 	// Servers are the authorization servers that issue tokens. Default: a server that
@@ -90,7 +90,7 @@ const (
 // host uses it; a server on the web would answer 403.
 const ScopeMeta = "refhost/scope"
 
-// Scopes of the reference server. scopeRead needs no authentication.
+// Scopes of the reference server. Sessions have scopeRead from their beginning.
 const (
 	scopeRead    = "tasks.read"
 	scopePublish = "tasks.publish"
@@ -118,13 +118,13 @@ func checkMCP(given []MCPServer) ([]MCPServer, error) {
 		}
 		switch {
 		case m.Name == "" || strings.ContainsAny(m.Name, " /"):
-			return nil, fmt.Errorf("agenthost: Config.MCP has the Name %q", m.Name)
+			return nil, fmt.Errorf("agenthost: Config.MCP has the Name %q; want a word without a slash", m.Name)
 		case slices.ContainsFunc(checked, func(other MCPServer) bool { return other.Name == m.Name }):
 			return nil, fmt.Errorf("agenthost: Config.MCP has %q twice", m.Name)
 		case m.Transport != MCPMemory && m.Transport != MCPStdio:
 			return nil, fmt.Errorf("agenthost: Config.MCP has the Transport %q; want %q or %q", m.Transport, MCPMemory, MCPStdio)
 		case (m.Transport == MCPStdio) != (len(m.Command) > 0):
-			return nil, fmt.Errorf("agenthost: Config.MCP has %q with a Command of %d words by %s", m.Name, len(m.Command), m.Transport)
+			return nil, fmt.Errorf("agenthost: Config.MCP has %q with a Command of %d words and the Transport %s; only stdio needs a Command", m.Name, len(m.Command), m.Transport)
 		case m.Transport == MCPStdio && len(m.Apps) > 0:
 			return nil, fmt.Errorf("agenthost: Config.MCP has %q with Apps by %s", m.Name, m.Transport)
 		}
@@ -161,6 +161,6 @@ type mcpTool struct {
 // scope returns the scope required to call the tool, or "".
 func (t mcpTool) scope() string {
 	var scope string
-	_ = json.Unmarshal(t.Meta[ScopeMeta], &scope) // nil is nothing
+	_ = json.Unmarshal(t.Meta[ScopeMeta], &scope) // without the key, no scope is needed
 	return scope
 }

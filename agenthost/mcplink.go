@@ -12,9 +12,9 @@ import (
 	"ahprelay/ahp"
 )
 
-// An MCPConn is a connection to an MCP server. It has the methods of the SDK's
-// mcp.Connection that a host needs, so hosts without MCP servers do not link the
-// SDK. One goroutine may Read while others Write. Close ends both.
+// An MCPConn is a connection to an MCP server. It has the methods of the Go
+// SDK's mcp.Connection that a host needs, so hosts without MCP servers do not
+// link package mcp. One goroutine may Read while others Write. Close ends both.
 type MCPConn interface {
 	Read(ctx context.Context) (jsonrpc.Message, error)
 	Write(ctx context.Context, msg jsonrpc.Message) error

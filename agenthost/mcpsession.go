@@ -278,7 +278,7 @@ func (m *mcpServer) requireScopeLocked(scope string) {
 }
 
 // RequireMCPAuth makes a session's server require a token. The reason is required,
-// expired or insufficientScope. Earlier tokens become invalid.
+// expired or insufficientScope. The first two withdraw the granted scopes.
 func (h *Host) RequireMCPAuth(session, server, reason string) error {
 	return h.mcp.withMCP(session, server, func(m *mcpServer) error {
 		switch reason {
@@ -344,7 +344,7 @@ func (ms *mcpServers) withMCP(session, server string, f func(*mcpServer) error) 
 }
 
 // authenticateLocked answers authenticate. It compares the token with those of the
-// servers that wait for the resource, and does not store it.
+// agent's resource or of the servers that wait for one, and does not store it.
 func (ms *mcpServers) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ms.host
 	params, err := decodeParams[struct {

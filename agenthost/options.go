@@ -105,8 +105,9 @@ func (s *session) config() *Schema {
 	return &config
 }
 
-// optionsLocked returns the conversation's options. Before it opens, these are the
-// options known so far; the agent gets the chosen values when it opens.
+// optionsLocked returns the conversation's options. Before the conversation opens,
+// these are the options known so far; the agent gets the chosen values at the
+// opening.
 func (st *seat) optionsLocked() []Option {
 	if st.options != nil {
 		return st.options
@@ -156,7 +157,7 @@ func withValues(options []Option, chosen map[string]any) []Option {
 	return options
 }
 
-// accepts reports whether an option has this value.
+// accepts reports whether an option can have this value.
 func (o Option) accepts(value any) bool {
 	if len(o.Choices) == 0 {
 		_, ok := value.(bool)
@@ -256,7 +257,8 @@ func (c Command) completion(end int) any {
 	}
 }
 
-// optionsOf checks the chosen options of a new session against those that are known.
+// optionsOf returns the chosen options of a new session, without unknown ones. It
+// returns an error for a wrong value of a known option.
 func (p *provider) optionsOf(h *Host, config map[string]any) (map[string]any, error) {
 	chosen := map[string]any{}
 	options := p.startOptions(h)

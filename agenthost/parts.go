@@ -289,7 +289,8 @@ func (t *turn) cancelTools() {
 	}
 }
 
-// An inputRequest is a session's pending question to the user.
+// An inputRequest is a confirmation, a token or an answer that a session needs from
+// the user.
 type inputRequest struct {
 	ID       string          `json:"id"`
 	Kind     string          `json:"kind"`
@@ -299,7 +300,7 @@ type inputRequest struct {
 	Request  map[string]any  `json:"request,omitempty"` // of a question
 }
 
-// updateWaitingLocked publishes changes in the session's pending questions.
+// updateWaitingLocked publishes changes in the session's input requests.
 func (s *session) updateWaitingLocked() {
 	var now []inputRequest
 	for _, ch := range s.listed {

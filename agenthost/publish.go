@@ -78,7 +78,7 @@ func (h *core) emitLocked(channel string, action any) {
 }
 
 // emitVariantsLocked publishes an action of the host, and plain in its place for
-// clients without mcpApps. A nil plain means that they get the same action.
+// clients without mcpApps. If plain is nil, all clients get action.
 func (h *core) emitVariantsLocked(channel string, action, plain any) {
 	rec := &record{envelope: own(channel, action)}
 	if plain != nil {
@@ -126,7 +126,7 @@ func (rec *record) number(seq int64) {
 }
 
 // notifyAllLocked sends a notification to every initialized client, subscribed or
-// not. It has no serverSeq and is not replayed.
+// not. The notification has no serverSeq and is not replayed.
 func (h *core) notifyAllLocked(method string, params any) {
 	frame := notificationFrame(method, encode(params))
 	for _, cl := range h.clients {
@@ -150,7 +150,8 @@ func (h *core) notifyEachLocked(method string, params func(offer) any) {
 	}
 }
 
-// canReplayLocked reports whether all envelopes after seq are still in the buffer.
+// canReplayLocked reports whether the buffer has envelope seq and all later
+// envelopes.
 func (h *core) canReplayLocked(seq int64) bool {
 	if len(h.replay) == 0 {
 		return seq >= h.seq

@@ -8,7 +8,8 @@ import (
 // maxQuestions bounds the open questions of a turn.
 const maxQuestions = 16
 
-// Question asks people, and waits for the first answer of any client.
+// Question asks people, and waits for the first answer of any client. It returns
+// [ErrEnded] at the turn's end, or if maxQuestions are open.
 func (t *Turn) Question(ctx context.Context, q Question) (Answer, error) {
 	answer := make(chan inputCompletedAction, 1)
 	id := ""
@@ -222,7 +223,7 @@ func (t *turn) question(id string) *questionPart {
 }
 
 // clientAnswerLocked handles chat/inputCompleted. The first answer counts; later
-// answers are echoed too.
+// answers are only echoed.
 func (ch *chat) clientAnswerLocked(env envelope) {
 	var a inputCompletedAction
 	if json.Unmarshal(env.action, &a) != nil || a.RequestID == "" || a.Response == "" {

@@ -83,7 +83,7 @@ func (c *conn) reconnectLocked(raw json.RawMessage) (any, error) {
 }
 
 // resumeAllLocked resumes with one cursor for all channels. Windowed channels have
-// cursors of their own, and are in neither list of the result.
+// cursors of their own, and are only in the result's windows.
 func (c *conn) resumeAllLocked(uris []string, params reconnectParams) reconnectResult {
 	h := c.host
 	windows := map[string]windowCursor{}

@@ -28,7 +28,8 @@ type resourceContent struct {
 	ContentType string `json:"contentType"`
 }
 
-// newContent encodes data as requested, or as text if it is UTF-8.
+// newContent encodes data as text if it is UTF-8 and base64 is not requested, or
+// else as base64.
 func newContent(data []byte, encoding, contentType string) resourceContent {
 	if encoding != "base64" && utf8.Valid(data) {
 		return resourceContent{string(data), "utf-8", contentType}
@@ -144,7 +145,6 @@ func fileType(isDir bool) string {
 	return "file"
 }
 
-// resourceResolve answers resourceResolve.
 func (rs *resources) resourceResolve(_ *conn, raw json.RawMessage) (any, error) {
 	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
@@ -226,7 +226,6 @@ func (rs *resources) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 	return struct{}{}, nil
 }
 
-// resourceDelete answers resourceDelete.
 func (rs *resources) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
 	h := rs.host
 	params, err := decodeParams[struct {

@@ -52,7 +52,8 @@ func (ss *sessionTable) agentsLocked() []agent {
 	return agents
 }
 
-// changeActiveLocked counts the sessions with an active turn.
+// changeActiveLocked changes the number of active turns, and publishes it as
+// activeSessions.
 func (h *core) changeActiveLocked(by int) {
 	h.active += by
 	h.emitLocked(rootChannel, struct {

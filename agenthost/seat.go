@@ -25,15 +25,15 @@ type provider struct {
 	options []Option // as last reported by a conversation, for new sessions
 }
 
-// A seat connects a chat with its agent. It opens the agent's conversation for the first
-// prompt, and again after the conversation has ended.
+// A seat connects a chat with its agent. It opens the agent's conversation before the
+// first prompt, and again after the conversation has ended.
 type seat struct {
 	// Set at its creation, then read-only.
 	host     *Host
 	chat     *chat
 	provider *provider
 	handle   *Chat
-	busy     chan struct{} // capacity 1: full while the agent opens or runs a turn
+	busy     chan struct{} // capacity 1: full while the agent opens the conversation or runs a turn
 
 	// Guarded by the host's lock.
 	id        string // the agent's name for the conversation; "" before the first one
@@ -42,12 +42,12 @@ type seat struct {
 	conv      Conversation
 	turn      *Turn // nil between turns
 	options   []Option
-	chosen    map[string]any // options that were chosen before the conversation opened
+	chosen    map[string]any // option values that clients have chosen, for the next opening
 	kept      []Option       // options stored by the previous run of the host
 	commands  []Command
 	replaying bool
 	told      []*turn       // history that the agent reports while it opens
-	copied    chan struct{} // closed when the requested copies are made; nil without any
+	copied    chan struct{} // closed when the requested copies of this conversation are made; nil: none requested
 }
 
 func (p *provider) newSeat(ch *chat) *seat {
@@ -187,7 +187,8 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 	}
 }
 
-// copyLocked copies a conversation before the source's next turn.
+// copyLocked makes the agent copy the source's conversation before the source's
+// next turn.
 func (st *seat) copyLocked(source *seat) {
 	before, done := source.copied, make(chan struct{})
 	st.forkOf, source.copied = source.id, done
@@ -200,7 +201,8 @@ func (st *seat) copyLocked(source *seat) {
 	})
 }
 
-// copyFrom copies a conversation between two of its turns.
+// copyFrom makes the agent copy the source's conversation while neither chat runs a
+// turn.
 func (st *seat) copyFrom(source *seat) {
 	ctx := st.host.ctx
 	for _, busy := range []chan struct{}{source.busy, st.busy} {
@@ -243,7 +245,8 @@ func (st *seat) opened(conv Conversation) error {
 	return nil
 }
 
-// toldLocked puts the history that the agent has reported before the chat's turns.
+// toldLocked puts the history that the agent has reported before the chat's turns,
+// and publishes it.
 func (st *seat) toldLocked() {
 	ch, told := st.chat, st.told
 	st.told = nil

@@ -27,7 +27,7 @@ type session struct {
 	waiting     []inputRequest
 	clients     catalog[*activeClient]
 	provider    *provider
-	disk        *transcript.Session // nil before it is stored
+	disk        *transcript.Session // nil before the session is stored
 	lifecycle   string              // "": ready
 	named       bool                // a person has set the title
 	mcp         []*mcpServer
@@ -174,11 +174,12 @@ func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, 
 	return nil, nil
 }
 
-// openTimeout bounds an agent's start in a new session.
+// openTimeout bounds the opening of a conversation without a prompt.
 const openTimeout = 2 * time.Minute
 
 // createAgentSession answers createSession on a host with agents. It answers when the
-// agent has opened, because only then the session's state has the agent's options.
+// conversation is open, because only then the session's state has the agent's
+// options.
 func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[createSessionParams](raw)
@@ -233,7 +234,8 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	return nil, nil
 }
 
-// scripted reports whether all agents are scripted. createSession then waits for none.
+// scripted reports whether all agents are scripted. createSession then waits for no
+// agent.
 func (ss *sessionTable) scripted() bool {
 	return !slices.ContainsFunc(ss.providers, func(p *provider) bool { return p.info.Scripted == nil })
 }

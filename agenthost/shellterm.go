@@ -21,7 +21,7 @@ type shellBackend struct {
 	typed    chan string // to typeLoop; bounded, never closed
 	stop     chan struct{}
 
-	killed bool // guarded by the host's lock; stop is closed
+	killed bool // guarded by the host's lock; true: stop is closed
 }
 
 // maxTyped bounds the inputs queued for a shell.

@@ -121,7 +121,7 @@ func (c *Chat) Say(message string) error {
 	return err
 }
 
-// Keep removes all turns if the chat has more than n turns.
+// Keep removes all turns if the chat has more than n turns and none is active.
 func (c *Chat) Keep(n int) {
 	c.update(func(ch *chat, h *Host) {
 		if ch.active == nil && len(ch.turns) > n {
@@ -227,7 +227,7 @@ func (h *Host) Make(agent string, m Made) (*Chat, error) {
 }
 
 // RequireSignIn asks all clients for new tokens for [Config.Resources], unless reason is
-// empty. It returns how many tokens were accepted so far, by resource.
+// empty. It returns a text for each resource, with the number of tokens accepted so far.
 func (h *Host) RequireSignIn(reason string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,7 +247,7 @@ type Starter interface {
 	Start(h *Host) func(ctx context.Context)
 }
 
-// startAgents calls Start of the agents, once.
+// startAgents calls Start of each agent that is a [Starter].
 func (ss *sessionTable) startAgents() {
 	h := ss.host
 	for _, a := range h.cfg.Agents {

@@ -41,7 +41,7 @@ type chatRecord struct {
 	Queued        []pendingMessage `json:"queued,omitempty"`
 	Steering      *pendingMessage  `json:"steering,omitempty"`
 
-	// Set by the agent.
+	// The agent's conversation.
 	Conversation string         `json:"conversation,omitempty"`
 	ForkOf       string         `json:"forkOf,omitempty"`
 	Replay       bool           `json:"replay,omitempty"`
@@ -209,7 +209,7 @@ func (s *session) saveLocked() {
 func (ss *sessionTable) storageFailed(err error) {
 	h := ss.host
 	if err != nil {
-		h.log.Error("transcript not stored", "error", err)
+		h.log.Error("session storage failed", "error", err)
 	}
 }
 
@@ -293,7 +293,8 @@ func storedTurn(raw []byte) *turn {
 	return &turn{ID: head.ID, raw: raw}
 }
 
-// unloadLocked drops the chat's turns from memory if no client is subscribed.
+// unloadLocked drops the chat's turns from memory if no turn runs and no client is
+// subscribed.
 func (ch *chat) unloadLocked() {
 	l := ch.log
 	if l == nil || !l.loaded || ch.active != nil || len(ch.turns) == 0 {

@@ -228,8 +228,8 @@ func defaultChat(session string) string {
 	return chatPrefix + base64.RawURLEncoding.EncodeToString([]byte(session))
 }
 
-// sessionOfChat returns the session for a default chat's URI, or the URI itself if
-// there is no such session.
+// sessionOfChat returns the session's URI that a default chat's URI contains, or
+// any other URI unchanged.
 func sessionOfChat(uri string) string {
 	name, _ := strings.CutPrefix(uri, chatPrefix)
 	session, err := base64.RawURLEncoding.DecodeString(name)

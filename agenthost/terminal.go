@@ -136,7 +136,6 @@ type terminalParams struct {
 	Rows    int             `json:"rows"`
 }
 
-// createTerminalLocked answers createTerminal.
 func (ts *terminalTable) createTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ts.host
 	params, err := decodeParams[terminalParams](raw)
@@ -321,7 +320,7 @@ func (t *terminal) executedLocked(id, line string, timestamp int64) {
 	}{"terminal/commandExecuted", id, line, timestamp})
 }
 
-// finishedLocked publishes the end of the latest command.
+// finishedLocked publishes the end of a command.
 func (t *terminal) finishedLocked(id string, exitCode int, durationMs int64) {
 	done := true
 	for _, part := range t.content {

@@ -139,7 +139,8 @@ type toolRun struct {
 	DurationMS int64     `json:"durationMs"`
 }
 
-// endMeta returns meta with the time that the tool has run, if it is known.
+// endMeta returns _meta with the time that the tool has run, or nil if that is
+// unknown.
 func (tool *agentTool) endMeta(now time.Time) json.RawMessage {
 	if tool.since.IsZero() {
 		return nil
@@ -257,8 +258,8 @@ func (tool *agentTool) contents() []any {
 	return list
 }
 
-// tailOf returns the last maxToolText bytes of a text, or fewer, so they begin with a
-// whole character.
+// tailOf shortens a text to its last maxToolText bytes behind an ellipsis, without a
+// partial character.
 func tailOf(text string) string {
 	if len(text) <= maxToolText {
 		return text
@@ -370,8 +371,8 @@ func splitLines(text string) []string {
 var ErrRefused = fmt.Errorf("the user has refused: %w", ErrEnded)
 
 // Ask asks for permission for a tool call, waits for the first answer of any client,
-// and returns the id of the chosen option. If the person refuses and all options
-// allow, it returns [ErrRefused].
+// and returns the id of the chosen option. If no option agrees with the answer, it
+// returns [ErrRefused].
 func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionOption) (string, error) {
 	answer := make(chan toolConfirmedAction, 1)
 	var tool *agentTool

@@ -34,7 +34,6 @@ func (w watch) covers(uri string) bool {
 	return uri == w.Root || ok && (w.Recursive || !strings.Contains(below, "/"))
 }
 
-// createResourceWatchLocked answers createResourceWatch.
 func (rs *resources) createResourceWatchLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := rs.host
 	params, err := decodeParams[struct {

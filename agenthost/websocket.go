@@ -72,7 +72,7 @@ func (l *wsLink) Close(cause error) error {
 }
 
 // closeStatus returns the close code and reason for the end of a connection. Code 0
-// means that no close frame is needed.
+// means no close frame.
 func closeStatus(cause error) (code websocket.StatusCode, reason string) {
 	switch {
 	case errors.Is(cause, errHostClosed):

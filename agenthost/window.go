@@ -15,7 +15,7 @@ type receiveLimits struct {
 	MaximumMessageBytes int64 `json:"maximumMessageBytes"`
 }
 
-// flowControl holds the host's accepted limits.
+// flowControl holds the accepted limits of both receivers.
 type flowControl struct {
 	ClientReceive receiveLimits `json:"clientReceive"`
 	HostReceive   receiveLimits `json:"hostReceive"`
@@ -76,7 +76,8 @@ func (w *window) frame(data string, final bool) []byte {
 	return notificationFrame("channel/frame", encode(channelFrame{w.channel, data, final}))
 }
 
-// pushLocked queues a notification's text.
+// pushLocked queues a notification's text. A text above the client's maximum ends
+// the subscription.
 func (c *conn) pushLocked(w *window, text string) {
 	if int64(utf16Bytes(text)) > w.limits.MaximumMessageBytes {
 		c.unsubscribeLocked(w.channel)
@@ -187,8 +188,8 @@ func resetFrame(channel string) []byte {
 	return notificationFrame("channel/reset", encode(channelParams{channel}))
 }
 
-// frameLocked adds a piece to a client's message. When the message is complete, it
-// handles it: the message must be a dispatchAction for the frame's own channel.
+// frameLocked adds a piece to a client's message, and handles the complete
+// message: a dispatchAction for the frame's own channel.
 func (c *conn) frameLocked(raw json.RawMessage) {
 	frame, err := decodeParams[channelFrame](raw)
 	w := c.windowOf(frame.Channel)
@@ -219,8 +220,8 @@ func (c *conn) frameLocked(raw json.RawMessage) {
 	}{w.channel, w.received})))
 }
 
-// openWindowLocked begins the delivery after the answer is queued: first the channel's
-// state or the missed messages.
+// openWindowLocked prepares the delivery, which openedLocked begins: first bootstrap,
+// the channel's state or the missed messages, then channel/ready.
 func (c *conn) openWindowLocked(w *window, bootstrap ...string) {
 	for _, text := range bootstrap {
 		c.pushLocked(w, text)
@@ -231,7 +232,8 @@ func (c *conn) openWindowLocked(w *window, bootstrap ...string) {
 	c.opening = append(c.opening, w)
 }
 
-// openedLocked begins the delivery on newly accepted windows.
+// openedLocked begins the delivery on new windows. The caller has queued the
+// answer.
 func (c *conn) openedLocked() {
 	for _, w := range c.opening {
 		w.open = true

@@ -43,10 +43,10 @@
 // Lines that are not messages are counted and skipped. Updates of unknown kinds and for
 // other sessions are ignored. Text and requests after the end of a turn form a new turn,
 // which ends when the agent sends nothing for [Config.Quiet]. After a cancelled turn, and
-// before the first prompt, they are ignored. A cancelled turn ends after [Config.Grace]
-// even if the agent does not answer: the package kills the agent's process, and the next
-// prompt continues the conversation in a new one. If an agent requests the same permission
-// twice, people are asked once.
+// before the first prompt, such text and requests are ignored. A cancelled turn ends after
+// [Config.Grace] even if the agent does not answer: the package kills the agent's process,
+// and the next prompt continues the conversation in a new one. If an agent requests the
+// same permission twice, people are asked once.
 //
 // # Modes that skip permissions
 //

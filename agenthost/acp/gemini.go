@@ -21,7 +21,8 @@ import (
 //   - A load adds a second file without messages. Each start of the program removes all
 //     files of a conversation that has a file without messages.
 //   - A new conversation has a file without messages until its first prompt.
-//   - A load in the same clock minute in which the conversation began empties it.
+//   - A load in the clock minute in which the conversation began empties the
+//     conversation.
 //
 // This file removes such second files, rewrites a beginning that was removed, and waits
 // for the next minute. It also detects prompts from the agent's own terminal, because
@@ -194,7 +195,7 @@ func (k *geminiKeeper) beforePrompt() (elsewhere bool) {
 	if k.begun != "" && len(k.header) > 0 {
 		if f, err := os.OpenFile(k.begun, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 			_, err = f.Write(k.header)
-			_ = errors.Join(err, f.Close()) // the prompt continues; the next start loses the conversation
+			_ = errors.Join(err, f.Close()) // after an error, the prompt continues, and the next start loses the conversation
 		}
 	}
 	k.begun = ""

@@ -257,7 +257,7 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 	if err := os.WriteFile(script, []byte("echo the reason >&2\nexit 9\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for program, want := range map[string]string{filepath.Join(folder, "absent"): "no such file or directory", script: "exit status 9 (host-agent's output has what it printed)"} {
+	for program, want := range map[string]string{filepath.Join(folder, "absent"): "no such file or directory", script: "exit status 9 (its messages are in host-agent's output)"} {
 		agent := New(Config{Program: Program{Name: "x", Command: []string{program}}})
 		if err := agent.Probe(t.Context(), folder); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", program, err, want)

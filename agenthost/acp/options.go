@@ -66,7 +66,7 @@ func (o *options) setConfig(config []acp.SessionConfigOption) { o.config = confi
 func (o *options) choose(id, value string) {
 	for i := range o.config {
 		if o.config[i].ID == id || id == modeOption && o.config[i].Category == categoryMode {
-			o.config[i].CurrentValue, _ = json.Marshal(value) // texts have JSON
+			o.config[i].CurrentValue, _ = json.Marshal(value) // a string can always be encoded
 		}
 	}
 	switch {
@@ -77,7 +77,8 @@ func (o *options) choose(id, value string) {
 	}
 }
 
-// configFor returns the option in the newer form, or nil.
+// configFor returns the option of the newer form with this id, or else of this
+// category, or nil.
 func (o *options) configFor(id, category string) *acp.SessionConfigOption {
 	i := slices.IndexFunc(o.config, func(c acp.SessionConfigOption) bool { return c.ID == id })
 	if i < 0 && category != "" {
@@ -89,7 +90,8 @@ func (o *options) configFor(id, category string) *acp.SessionConfigOption {
 	return &o.config[i]
 }
 
-// list returns the options for the host.
+// list returns the options for the host, with noBypass without those that skip
+// permissions.
 func (o *options) list(noBypass bool) (list []agenthost.Option) {
 	if o.models != nil && o.configFor(modelOption, categoryModel) == nil {
 		option := agenthost.Option{ID: modelOption, Name: "Model", Category: categoryModel, Value: o.models.Current}
@@ -119,7 +121,7 @@ func (o *options) list(noBypass bool) (list []agenthost.Option) {
 
 func configOption(c acp.SessionConfigOption) agenthost.Option {
 	option := agenthost.Option{ID: c.ID, Name: c.Name, Description: c.Description, Category: c.Category}
-	_ = json.Unmarshal(c.CurrentValue, &option.Value) // no value is nil
+	_ = json.Unmarshal(c.CurrentValue, &option.Value) // without a value, Value is nil
 	option.Bypass = isBypassSwitch(option) && len(c.Options) == 0
 	for _, item := range c.Options {
 		group := []acp.SessionConfigSelectOption{{Value: item.Value, Name: item.Name, Description: item.Description}}
@@ -155,8 +157,8 @@ func (o *options) bypass() *agenthost.Option {
 	return nil
 }
 
-// optionsChanged applies a change made by the agent, and reports the options to the
-// host.
+// optionsChanged applies a change and reports the options to the host. An agent
+// that stays in a forbidden mode is stopped.
 func (c *conversation) optionsChanged(change func(*options)) {
 	c.mu.Lock()
 	change(&c.options)

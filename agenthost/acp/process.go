@@ -136,7 +136,7 @@ var (
 func exitError(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return fmt.Errorf("%w: %s (host-agent's output has what it printed)", errExited, exit.ProcessState)
+		return fmt.Errorf("%w: %s (its messages are in host-agent's output)", errExited, exit.ProcessState)
 	}
 	return errExited
 }

@@ -33,7 +33,7 @@ func questionOf(p acp.CreateElicitationRequest, params json.RawMessage) agenthos
 // field translates a property of a form.
 func field(id string, p acp.ElicitationPropertySchema, required bool) agenthost.Field {
 	f := agenthost.Field{ID: id, Kind: agenthost.FieldText, Title: cmp.Or(p.Title, id), Message: p.Description, Required: required}
-	_ = json.Unmarshal(p.Default, &f.Default) // no default is nil
+	_ = json.Unmarshal(p.Default, &f.Default) // without a default, Default is nil
 	options, values := p.OneOf, p.Enum
 	switch p.Type {
 	case acp.ElicitationPropertySchemaNumber:
@@ -67,7 +67,7 @@ func number(raw json.RawMessage) *float64 {
 	return &n
 }
 
-// keys returns the keys of an object inside an object, in the order of the text.
+// keys returns the keys of the object at path, in the order of the text.
 func keys(text json.RawMessage, path ...string) (list []string) {
 	for _, key := range path {
 		var object map[string]json.RawMessage

@@ -43,9 +43,9 @@ var cancelled = acp.RequestPermissionResponse{Outcome: acp.RequestPermissionOutc
 // offered.
 var permissionKinds = []agenthost.PermissionKind{agenthost.AllowOnce, agenthost.AllowAlways, agenthost.RejectOnce, agenthost.RejectAlways}
 
-// permission asks people for permission. An equal request gets the same answer as
-// the one that waits. Another request for the same tool call waits until that one
-// is answered.
+// permission asks people for permission. A request that equals a waiting request
+// gets the same answer. A different request for the same tool call waits until
+// the earlier request is answered.
 func (c *conversation) permission(r *acp.Request) {
 	var p acp.RequestPermissionRequest
 	if err := acp.Decode(r.Params, &p); err != nil || !c.isMine(p.SessionID) {

@@ -21,7 +21,7 @@ const (
 type tool struct {
 	title string
 	ended bool
-	diffs []agenthost.ToolContent  // the changes that it has shown
+	diffs []agenthost.ToolContent  // changes that the tool call has shown
 	shown *agenthost.AgentTerminal // for output that the agent sends as data
 }
 
@@ -62,8 +62,8 @@ type terminalMeta struct {
 	Code *int   `json:"exit_code"`
 }
 
-// noteTool records a tool call's title and end. It returns nil if the conversation has
-// ended.
+// noteTool records a tool call's title and end. It returns nil before the
+// conversation's first turn.
 func noteTool(c *conversation, u acp.ToolCallUpdate) *tool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

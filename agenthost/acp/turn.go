@@ -34,7 +34,7 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 		err      error
 	}
 	answered := make(chan result, 1)
-	sent := c.peer.conn.Begin("session/prompt", acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}) // before a cancellation
+	sent := c.peer.conn.Begin("session/prompt", acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}) // sent before a cancellation
 	go func() {
 		var r result
 		r.err = sent.Wait(c.life, &r.response)
@@ -212,7 +212,7 @@ func blockOf(can acp.PromptCapabilities, a agenthost.Attachment) acp.ContentBloc
 }
 
 // usageOf returns the usage of a turn: the tokens in the answer to the prompt, and the
-// conversation's context and cost.
+// conversation's context and cost. Without tokens, it returns nil.
 func (c *conversation) usageOf(r acp.PromptResponse) *agenthost.Usage {
 	c.mu.Lock()
 	usage := c.usage

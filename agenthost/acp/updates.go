@@ -79,8 +79,8 @@ func (c *conversation) Notify(method string, params json.RawMessage) {
 }
 
 // isMine reports whether an update belongs to this conversation. Subagents have
-// sessions of their own. Until the agent has named the session, all updates belong to
-// it.
+// sessions of their own. Until the agent has named its session, all updates belong to
+// the conversation.
 func (c *conversation) isMine(session string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,8 @@
 //	terminal          uses a tool with a terminal, which stays open
 //	error             fails
 //	show everything   adds parts of all kinds, including an unknown kind
-//	edit, danger      asks before it changes two files (then in the changeset); before a command with a judge's warning
+//	edit              asks before it changes two files, and adds them to the changeset
+//	danger            asks before a command, with a judge's warning
 //	approve JSON      asks with these members of a chat/toolCallReady; as a steering message, changes them
 //	ask               asks the user; also ask choice, ask text, ask url, plan
 //	subagent          works in a new chat of the session
@@ -21,8 +22,8 @@
 //	sessions N        adds N sessions
 //	talk N            says N words, 5 ms apart, in all forms of Markdown
 //	canvas ID         opens a canvas
-//	canvas VERB …     drives the latest canvas: see Canvases
-//	mcp VERB …        drives an MCP server: see MCP servers
+//	canvas VERB …     drives the latest canvas: see Canvases in package agenthost
+//	mcp VERB …        drives an MCP server: see MCP servers there
 //	show me an app    the same as mcp app; similar words work too
 //	anything else     is repeated word by word
 package scripted
@@ -41,8 +42,8 @@ import (
 // Provider is the agent's id and the scheme of its sessions.
 const Provider = "demo"
 
-// New returns a host with the scripted agent, and with the sessions of each demo. cfg has
-// no other agents. Its MCP servers are those of package tasks.
+// New returns a host with the scripted agent, and with the sessions of each demo. New
+// replaces cfg.Agents and cfg.ConnectMCP: the MCP servers are those of package tasks.
 func New(cfg agenthost.Config, demos ...Demo) (*agenthost.Host, error) {
 	a := &scripted{}
 	for _, d := range demos {

@@ -150,7 +150,7 @@ func (d *demo) openCanvas(chat *agenthost.Chat, note string) string {
 	if err != nil {
 		return "" // the demo goes on without it
 	}
-	_, _ = d.agent.host.InvokeCanvas(channel, "add", map[string]string{"text": note}) // or without its note
+	_, _ = d.agent.host.InvokeCanvas(channel, "add", map[string]string{"text": note}) // on an error, the canvas has no note
 	return channel
 }
 

@@ -121,8 +121,8 @@ func (s *script) askEdit() {
 	}, "edit_file", "Edit")
 }
 
-// askDanger asks for permission to run a dangerous command; the judge's warning
-// follows a moment later.
+// askDanger asks for permission to run a dangerous command, with a judge's
+// warning.
 func (s *script) askDanger() {
 	s.ask(agenthost.ToolReadyAction{
 		ToolCallID: "tc-danger", InvocationMessage: "Delete the build directory", ConfirmationTitle: "Run in the terminal?", ToolInput: inputText(`rm -rf "$BUILD"/*`),

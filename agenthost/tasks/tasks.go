@@ -1,6 +1,6 @@
 // Package tasks is the reference MCP server, which keeps a list of tasks, for
 // demonstrations and tests. It uses the official Go SDK; hosts without this package do
-// not link the SDK.
+// not link the SDK's package mcp.
 package tasks
 
 import (

@@ -73,7 +73,8 @@ func split(data []byte) (records [][]byte, damaged []byte) {
 	return records, damaged
 }
 
-// maxDamaged bounds the file with damaged lines.
+// maxDamaged bounds the file with damaged lines, in bytes. Further damaged lines
+// are lost.
 const maxDamaged = 16 << 20
 
 func (l *Log) setAside(damaged []byte) error {
@@ -102,8 +103,8 @@ func (l *Log) rewrite(records [][]byte) error {
 }
 
 // Append adds a record. When Append returns, the record survives a crash of the process. It
-// survives a crash of the machine once the function from Sync has returned. If the log is
-// above its limit, Append first drops its older half.
+// survives a crash of the machine once the function from Sync has returned. If the record
+// would exceed the log's limit, Append first drops the log's older half.
 func (l *Log) Append(record []byte) error {
 	if bytes.IndexByte(record, '\n') >= 0 {
 		return errors.New("a record has a line feed")

@@ -27,7 +27,8 @@
 //
 // # Bounds
 //
-// A log drops its older half at [MaxTurns] or [MaxLive]. A store keeps [MaxSessions].
+// A log drops its older half at [MaxTurns] or [MaxLive]. Sessions returns at most
+// [MaxSessions].
 package transcript
 
 import (

@@ -216,7 +216,7 @@ func (c *Conn) count() {
 	c.skipped++
 }
 
-// skip handles a line above the limit, whose envelope alone was read.
+// skip handles a line above the limit, of which only the envelope was read.
 func (c *Conn) skip(env ahp.Envelope) {
 	switch env.Kind {
 	case ahp.Request:

@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// A Capability has no members that either end reads. A pointer to it tells that the
-// peer has the capability.
+// A Capability has no members that either end reads. A pointer that is not nil
+// means that the peer has the capability.
 type Capability struct{}
 
 // Decode reads a JSON value into v. It leaves out members of a wrong type, and fails
@@ -52,8 +52,8 @@ func insert(object []byte, key, value string) ([]byte, error) {
 	return append(member, object[1:]...), nil
 }
 
-// withRequired encodes a struct with the required texts that are empty, and therefore
-// left out.
+// withRequired encodes a struct, and adds the required members that the encoder omits
+// as empty.
 func withRequired(v any, required []string) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil || len(required) == 0 {
