@@ -85,13 +85,14 @@ func (ch *chat) replayLocked() {
 	h.goLocked(func() {
 		ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
 		defer cancel()
+		var err error
 		select {
 		case st.busy <- struct{}{}:
-			defer func() { <-st.busy }()
+			_, err = st.open(ctx, nil)
+			<-st.busy
 		case <-ctx.Done():
-			return
+			err = context.Cause(ctx)
 		}
-		_, err := st.open(ctx, nil)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		st.replaying = false
