@@ -112,8 +112,8 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 			t.Error("a viewer creates a session; want an error")
 		}
 	}
-	if _, err := relays.All()[0].Dial(ctx, stack.Host, ""); err == nil || !strings.Contains(err.Error(), "as many people") {
-		t.Errorf("a viewer above the link's limit: %v; want as many people", err)
+	if _, err := relays.All()[0].Dial(ctx, stack.Host, ""); err == nil || !strings.Contains(err.Error(), "as many viewers") {
+		t.Errorf("a viewer above the link's limit: %v; want as many viewers", err)
 	}
 	p := &connect.Pairing{Relay: h.url, Host: stack.Host, Key: l.Key, Device: l.Device}
 	if err := viewers[1].Close(); err != nil {
