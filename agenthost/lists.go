@@ -85,14 +85,7 @@ func (ch *chat) replayLocked() {
 	h.goLocked(func() {
 		ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
 		defer cancel()
-		var err error
-		select {
-		case st.busy <- struct{}{}:
-			_, err = st.open(ctx, nil)
-			<-st.busy
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
+		err := st.openAlone(ctx)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		st.replaying = false

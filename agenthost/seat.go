@@ -218,6 +218,19 @@ func (st *seat) copyFrom(source *seat) {
 	}
 }
 
+// openAlone opens the conversation while no turn and no copy uses it. It waits for that
+// until ctx ends.
+func (st *seat) openAlone(ctx context.Context) error {
+	select {
+	case st.busy <- struct{}{}:
+		defer func() { <-st.busy }()
+		_, err := st.open(ctx, nil)
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // startOfLocked returns the Start for the chat's conversation.
 func (st *seat) startOfLocked() Start {
 	folders := folderPaths(st.chat.session.directories)

@@ -214,14 +214,7 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 		w.leaveWorktree(h)
 		return nil, err
 	}
-	st := s.chat.seat
-	select {
-	case st.busy <- struct{}{}:
-		_, err = st.open(ctx, nil)
-		<-st.busy
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	err = s.chat.seat.openAlone(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil && !errors.Is(err, ErrSignIn) && s.chat.active == nil && len(s.chat.turns) == 0 {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -198,6 +199,43 @@ func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
 	if text := string(mustJSON(t, state["turns"])); !strings.Contains(text, "before") || !strings.Contains(text, "as it was") || !strings.Contains(text, `"state":"complete"`) {
 		t.Errorf("the history is %s; want the complete turns from before", text)
 	}
+}
+
+// TestHistoryIsLoadedAfterATimeout subscribes to a chat while its agent takes long to open it for a
+// prompt. When the wait for the history has timed out, and the prompt has failed, a later
+// subscription must load the history.
+func TestHistoryIsLoadedAfterATimeout(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		agent := newLister()
+		fail := make(chan struct{})
+		agent.open = func(context.Context, agenthost.Start, *agenthost.Chat) (agenthost.Conversation, error) {
+			<-fail
+			return nil, errors.New("not now")
+		}
+		c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+		c.call("listSessions", `{"channel":"ahp-root://"}`)
+		synctest.Wait()
+		const chat = "ahp-chat://default/ZmFrZTovb2xkJTJGMQ"
+		c.dispatch(chat, `{"type":"chat/turnStarted","turnId":"t","startedAt":"2026-01-01T00:00:00.000Z","message":{"text":"hello","origin":{"kind":"user"}}}`)
+		opened := func() int {
+			synctest.Wait()
+			agent.mu.Lock()
+			defer agent.mu.Unlock()
+			return len(agent.starts)
+		}
+		if got := opened(); got != 1 {
+			t.Fatalf("the agent was asked %d times to open the chat; want once, for the prompt", got)
+		}
+		c.call("subscribe", `{"channel":"`+chat+`"}`)
+		time.Sleep(time.Hour)
+		close(fail)
+		opened()
+		c.call("subscribe", `{"channel":"`+chat+`"}`)
+		if got := opened(); got != 2 {
+			t.Errorf("the agent was asked %d times to open the chat; want twice, because a client has subscribed again", got)
+		}
+	})
 }
 
 // TestRemovedSessionStaysAway removes a session. Then the agent lists the session's

@@ -323,7 +323,17 @@ func (ta *tenantAccounts) tidy(now time.Time) {
 	}
 }
 
-// correctLocked computes the users that NATS must refuse from the users that are known now.
+// correct computes the users that NATS must refuse from the users that are known now, and
+// gives them to the open accounts.
+func (ta *tenantAccounts) correct(now time.Time) {
+	ta.r.mu.Lock()
+	ta.correctLocked(now)
+	ta.r.mu.Unlock()
+	for _, name := range ta.r.cfg.Tenants.Names() {
+		ta.open(name)
+	}
+}
+
 func (ta *tenantAccounts) correctLocked(now time.Time) {
 	for _, t := range ta.tenants {
 		t.refused = map[string]time.Time{}

@@ -2,10 +2,12 @@ package registry
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker"
 	"ahprelay/test/natssite"
 )
 
@@ -91,67 +93,91 @@ func TestRevocationWaitsForHomeStore(t *testing.T) {
 	}
 }
 
+// A claimRecorder records the revoked users with which a tenant's account was last loaded.
+type claimRecorder struct {
+	broker.Server
+	mu      sync.Mutex
+	revoked map[string]time.Time
+}
+
+func (c *claimRecorder) SetTenant(tenant string, revoked map[string]time.Time) error {
+	err := c.Server.SetTenant(tenant, revoked)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revoked = revoked
+	return err
+}
+
+func (c *claimRecorder) refuses(user string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.revoked[user].IsZero()
+}
+
 // TestUnreadStoreEndsNoLease revokes a token while the store of the host's region does not answer.
 // NATS must refuse the user that is known, but the host must stay online: its renewed user may be in
-// the store. When the store has delivered that user, NATS must accept it. A revocation of that user
-// must end the lease.
+// the store. When the store has delivered that user, NATS must accept it at once. A revocation of
+// that user must end the lease, and so must, all the time, a revocation for a host of this region.
 func TestUnreadStoreEndsNoLease(t *testing.T) {
 	t.Parallel()
-	r := startTest(t, newTestServer(t), Config{Instance: "a", Region: "near"})
+	server := newTestServer(t)
+	claims := &claimRecorder{Server: server.Server}
+	server.Server = claims
+	r := startTest(t, server, Config{Instance: "a", Region: "near", LeaseTTL: time.Hour}) // the test renews no lease
 	far := &view{r: r, name: "far", store: storeOfRegion(t, r, "far")}
-	const key = "acme.laptop"
-	state := func(token string) hostState {
+	const key, nearKey = "acme.laptop", "acme.desktop"
+	state := func(key, user, token string) hostState {
 		return hostState{
-			Key: key, Users: natsUsers{{NKey: "U", Token: token, Issued: time.Now(), Expires: time.Now().Add(time.Hour)}},
+			Key: key, Users: natsUsers{{NKey: user, Token: token, Issued: time.Now(), Expires: time.Now().Add(time.Hour)}},
 			Lease: &lease{Instance: "agent", Keeper: "a", Seq: 1, Fence: 1, Presence: online},
 		}
 	}
-	put := func(s hostState) uint64 {
+	put := func(v *view, s hostState) uint64 {
 		t.Helper()
-		rev, err := far.store.put(t.Context(), hostKeys+key, s)
+		rev, err := v.store.put(t.Context(), hostKeys+s.Key, s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return rev
 	}
-	former, next := state("former"), state("next")
-	r.applyHost(far, former, put(former), 0, false)
-	renewed := put(next) // not read yet
-	r.mu.RLock()
-	k := r.hosts[key]
-	r.mu.RUnlock()
+	former, next, desktop := state(key, "U", "former"), state(key, "U", "next"), state(nearKey, "V", "desktop")
+	r.applyHost(&r.view, desktop, put(&r.view, desktop), 0, false)
+	r.applyHost(far, former, put(far, former), 0, false)
+	renewed := put(far, next) // not read yet
+	r.accounts.open("acme")
 	revoke := func(token string) {
 		t.Helper()
 		if err := r.Revocations().Add(auth.Revocation{Token: token, At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	holds := func() bool {
-		r.mu.RLock()
-		defer r.mu.RUnlock()
-		return r.aliveLocked(k)
-	}
-	refuses := func() bool {
-		r.mu.RLock()
-		defer r.mu.RUnlock()
-		return !r.accounts.tenants["acme"].refused["U"].IsZero()
+	holds := func(key string) bool {
+		_, alive := r.known(key)
+		return alive
 	}
 	revoke("former")
-	natssite.Eventually(t, "the user is refused although the store does not answer", refuses)
-	if !holds() {
+	natssite.Eventually(t, "the user is refused although the store does not answer", func() bool { return claims.refuses("U") })
+	revoke("desktop")
+	natssite.Eventually(t, "the lease of this region's host has ended", func() bool { return !holds(nearKey) })
+	if !holds(key) {
 		t.Fatal("the lease ended although the store may have a renewed user; want it to run")
 	}
 	r.applyHost(far, next, renewed, 0, false)
 	far.noteProgress(renewed)
-	natssite.Eventually(t, "the renewed user is accepted", func() bool { return !refuses() })
-	if !holds() {
+	for deadline := time.Now().Add(tidyEvery / 2); claims.refuses("U"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the renewed user is still refused; want it accepted without the next tidy")
+		}
+	}
+	if !claims.refuses("V") {
+		t.Error("the revoked user of this region's host is accepted; want it refused")
+	}
+	if !holds(key) {
 		t.Error("the lease ended although the host has a renewed user; want it to run")
 	}
 	revoke("next")
-	natssite.Eventually(t, "the lease has ended", func() bool { return !holds() })
-	if !refuses() {
-		t.Error("the user whose lease ended is accepted; want it refused")
-	}
+	natssite.Eventually(t, "the lease has ended", func() bool { return !holds(key) })
+	natssite.Eventually(t, "the user whose lease ended is refused", func() bool { return claims.refuses("U") })
 }
 
 // storeOfRegion creates the store of another region on the server of r, and returns it.

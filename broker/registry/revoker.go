@@ -74,55 +74,57 @@ func (rv *revoker) write(ctx context.Context) error {
 	return nil
 }
 
-// enforceRetry is the interval between attempts to read the store for revocations that were
+// enforceRetry is the interval between attempts to read a store for revocations that were
 // enforced without it.
 const enforceRetry = time.Second
 
-// run enforces new revocations until ctx ends. While a store is unreachable, NATS refuses the
-// users that are known here, but leases stay: a host may have renewed credentials that only the
-// store knows. When the store has been read, run corrects the users and ends leases.
+// run enforces new revocations until ctx ends. While the store of a host's region is
+// unreachable, NATS refuses the host's known users, but its lease stays: the store may have
+// renewed credentials. When the store has been read, run corrects the users and ends the lease.
 func (rv *revoker) run(ctx context.Context) {
-	var early []auth.Revocation // enforced without the store
-	retry := time.NewTimer(enforceRetry)
-	defer retry.Stop()
+	var early []auth.Revocation // enforced while a store was unreachable
+	var retry <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-rv.wake:
-		case <-retry.C:
+		case <-retry:
 		}
 		news := rv.r.cfg.Revocations.takeNews()
-		all := slices.Concat(early, news)
-		if len(all) == 0 {
-			continue
+		revs := slices.Concat(early, news)
+		unread := rv.catchUpHomes(ctx, revs)
+		if ctx.Err() != nil {
+			return
 		}
-		known := true
-		for _, home := range rv.homesOf(all) {
-			limit, cancel := context.WithTimeout(ctx, writeTimeout)
-			known = rv.catchUp(limit, home) && known
-			cancel()
-			if !known && len(news) > 0 && ctx.Err() == nil {
+		if len(early) > 0 && len(unread) == 0 {
+			rv.r.accounts.correct(time.Now())
+		}
+		rv.refuse(revs)
+		rv.endLeases(revs, unread, time.Now())
+		early, retry = nil, nil
+		if len(unread) > 0 {
+			early, retry = revs, time.After(enforceRetry)
+		}
+		for _, home := range unread {
+			if len(news) > 0 {
 				rv.r.cfg.Log.Warn("revocation enforced without renewed credentials", "reason", "registry store unreachable", "region", home.name)
 			}
 		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case !known:
-			rv.refuse(news)
-			early = all
-			retry.Reset(enforceRetry)
-		default:
-			if len(early) > 0 {
-				rv.r.mu.Lock()
-				rv.r.accounts.correctLocked(time.Now())
-				rv.r.mu.Unlock()
-				early = nil
-			}
-			rv.endLeases(rv.refuse(all), time.Now())
-		}
 	}
+}
+
+// catchUpHomes reads the stores of all regions with affected hosts, and returns the regions
+// whose store was unreachable.
+func (rv *revoker) catchUpHomes(ctx context.Context, revs []auth.Revocation) (unread []*view) {
+	for _, home := range rv.homesOf(revs) {
+		limit, cancel := context.WithTimeout(ctx, writeTimeout)
+		if !rv.catchUp(limit, home) {
+			unread = append(unread, home)
+		}
+		cancel()
+	}
+	return unread
 }
 
 // homesOf returns the home regions of hosts whose users are affected by revocations.
@@ -174,12 +176,11 @@ func (rv *revoker) newest(ctx context.Context, v *view) (uint64, error) {
 	return rv.r.upkeep.putSession(ctx, false)
 }
 
-// refuse makes NATS refuse users with revoked enrolments. It returns the keys of their hosts.
-func (rv *revoker) refuse(news []auth.Revocation) (affected []string) {
+// refuse makes NATS refuse users with revoked enrolments.
+func (rv *revoker) refuse(revs []auth.Revocation) {
 	tenants := map[string]bool{}
 	rv.r.mu.Lock()
-	affected = rv.affectedLocked(news)
-	for _, key := range affected {
+	for _, key := range rv.affectedLocked(revs) {
 		k := rv.r.hosts[key]
 		rv.r.accounts.tokensLocked(k)
 		tenants[k.tenant()] = true
@@ -192,19 +193,20 @@ func (rv *revoker) refuse(news []auth.Revocation) (affected []string) {
 			rv.r.accounts.open(name)
 		}
 	}
-	return affected
 }
 
-// endLeases ends the lease of each of the hosts whose users are all revoked.
-func (rv *revoker) endLeases(keys []string, now time.Time) {
+// endLeases ends the lease of each affected host whose users are all revoked, except in the
+// unread regions.
+func (rv *revoker) endLeases(revs []auth.Revocation, unread []*view, now time.Time) {
 	holders := map[string]string{}
 	rv.r.mu.RLock()
-	for _, key := range keys {
-		if k := rv.r.hosts[key]; k != nil {
-			users := k.Users.current(now)
-			if rv.r.aliveLocked(k) && len(users) > 0 && len(k.refused(rv.r.cfg.Revocations, now)) == len(users) {
-				holders[key] = k.lease().Instance
-			}
+	for _, key := range rv.affectedLocked(revs) {
+		k := rv.r.hosts[key]
+		users := k.Users.current(now)
+		switch {
+		case slices.Contains(unread, rv.r.regions.homeOf(k)):
+		case rv.r.aliveLocked(k) && len(users) > 0 && len(k.refused(rv.r.cfg.Revocations, now)) == len(users):
+			holders[key] = k.lease().Instance
 		}
 	}
 	rv.r.mu.RUnlock()
