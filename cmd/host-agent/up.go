@@ -76,7 +76,7 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	if what == "" {
 		what = hostagent.Upstream{URL: serve.Upstream, Command: c.Command}.String()
 	}
-	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install up %s starts it automatically.\n", what, c.URL, c.URL)
+	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install up %s, with the same flags, starts it automatically.\n", what, c.URL, c.URL)
 	return serve.Run(ctx, s)
 }
 
