@@ -102,8 +102,8 @@ func (t *Turn) allowLocked(n int) bool {
 	return false
 }
 
-// Text extends the agent's answer. A new id begins a new part. An empty id extends the
-// latest text, or begins a new part if something else has followed that text.
+// Text extends the agent's answer. It extends the latest text if id is empty or is that
+// text's id, and nothing else has followed that text. Otherwise it begins a new part.
 func (t *Turn) Text(id, delta string) { t.update(func() { t.textLocked(id, false, delta) }) }
 
 // Thought extends the agent's reasoning, like Text.

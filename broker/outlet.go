@@ -95,7 +95,7 @@ func (c *Conn) letOut(conn net.Conn, err error) (net.Conn, error) {
 	return o, nil
 }
 
-// writeAtOnce configures the library to write at once, to an outlet.
+// writeAtOnce makes the NATS library write each message at once, and its connection an outlet.
 func (c *Conn) writeAtOnce(o *nats.Options) error {
 	o.WriteBufferSize = 1
 	if dial := o.CustomDialer; dial != nil {

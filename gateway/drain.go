@@ -60,7 +60,7 @@ func before(ctx context.Context, tail time.Duration) (context.Context, context.C
 // drainClients drains all clients, and returns when they are gone or ctx ends.
 func (s *Server) drainClients(ctx context.Context, spread time.Duration) {
 	for clients := s.hosts.all(); len(clients) > 0 && ctx.Err() == nil; clients = s.hosts.all() {
-		s.cfg.Log.Info("clients asked to reconnect", "clients", len(clients))
+		s.cfg.Log.Info("asking clients to reconnect", "clients", len(clients))
 		for i, c := range clients {
 			if i > 0 {
 				wait(ctx, time.After(spread/time.Duration(len(clients))))

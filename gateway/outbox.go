@@ -301,7 +301,7 @@ func init() {
 	}
 }
 
-// scratchFor returns the pool whose buffers fit n bytes.
+// scratchFor returns the pool with the smallest buffers that fit n bytes, or nil if none fit.
 func scratchFor(n int) *sync.Pool {
 	for i := range scratch {
 		if n <= wire.WritePiece>>(2*(len(scratch)-1-i)) {

@@ -348,7 +348,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Time) error {
 	in, err := r.awaitRecords(ctx, r.people, limit)
 	if err == nil && !in && !cfg.several() {
-		err = fmt.Errorf("people and devices: %w", r.people.Away())
+		err = fmt.Errorf("store of people and devices unavailable: %w", r.people.Away())
 	}
 	if err != nil {
 		return err
@@ -501,8 +501,9 @@ func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
 	r.server.Load().Drain(ctx, spread)
 }
 
-// Close stops everything in reverse order of the start. Each branch skips a part that was
-// not started because StartRelay failed earlier.
+// Close stops everything: first the parts that serve clients, then the parts that those use,
+// and last NATS and the data directory. Each branch skips a part that was not started because
+// StartRelay failed earlier.
 func (r *Relay) Close() {
 	if server := r.server.Load(); server != nil {
 		server.endStreams()

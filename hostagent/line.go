@@ -24,7 +24,7 @@ type clientLine struct {
 	reserved *routing.AgentConn // the connection that has a reservation; nil: none. Owned by the reader
 	ready    bool               // the host has accepted initialize or reconnect; guarded by the connection's order
 
-	mu   sync.Mutex // guards changes of now and moving, and gone. Routing's lock may be held
+	mu   sync.Mutex // guards changes of now and moving, and gone; may be locked while routing's lock is held
 	gone bool       // the client cannot move any more, because its last line has ended
 }
 

@@ -58,7 +58,7 @@ type moves struct {
 	pool  *resume.Pool
 	added chan struct{} // wakes endRevoked after a new move; capacity 1
 
-	mu       sync.Mutex // guards byTicket; a clientLine's mu may be held
+	mu       sync.Mutex // guards byTicket; may be locked while a clientLine's mu is held
 	byTicket map[string]*move
 }
 
@@ -313,7 +313,7 @@ type arrival struct {
 	conn *routing.AgentConn
 	gone chan struct{} // closed if the client leaves before its connection continues
 
-	mu  sync.Mutex // guards the fields below; Routing's lock may be held
+	mu  sync.Mutex // guards the fields below; may be locked while routing's lock is held
 	c   *hostConn  // nil before the client has arrived
 	bye *clientClose
 }

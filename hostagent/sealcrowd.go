@@ -21,7 +21,7 @@ import (
 type viewerCrowd struct {
 	out *routing.Crowd
 
-	mu      sync.Mutex    // guards the fields below. The mutex of a sealing may be held
+	mu      sync.Mutex    // guards the fields below; may be locked while a sealing's mutex is held
 	keys    *sealed.Crowd // the crowd's keys; nil without members
 	until   time.Time     // at this time, all members leave and get new keys
 	members map[*sealing]*viewerSocket

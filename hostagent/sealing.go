@@ -44,7 +44,7 @@ type sealing struct {
 	timer  *time.Timer    // sends the next heartbeat
 	until  *time.Timer    // ends the connection when the device's authority expires; nil: not yet admitted
 
-	tagging sync.Mutex         // guards the fields below. Routing's lock may be held
+	tagging sync.Mutex         // guards the fields below; may be locked while routing's lock is held
 	on      *routing.AgentConn // the relay's connection on which message bodies get tags
 	before  uint64             // records that the client received through earlier relays
 	greeted uint64             // handshake messages on this relay's connection

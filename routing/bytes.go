@@ -43,7 +43,7 @@ type ByteConn struct {
 
 	reading, writing timeout
 
-	mu      sync.Mutex // guards the fields below; the package's locks may be held
+	mu      sync.Mutex // guards the fields below; may be locked while the package's locks are held
 	in      fifo[byteChunk]
 	waiting int   // bytes of in
 	ended   error // the other end's close; nil: still open

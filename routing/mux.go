@@ -73,7 +73,7 @@ type stream struct {
 	bytes      bool // a byte stream: see share.go
 	shares     bool // waits for room in the link's share for byte streams
 	ready      bool // is in mux.turns
-	ended      bool // the close record is queued, and nothing more is accepted
+	ended      bool // nothing more is accepted: the close record is queued, or the link has ended
 	left       bool // the close record was sent: the peer may reuse the number
 
 	moved time.Time // while credit is used up: when it ran out, or when the peer last proved progress

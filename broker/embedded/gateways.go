@@ -28,7 +28,7 @@ import (
 type Gateways struct {
 	Region    string              // name of this server's cluster; default: there are no regions
 	Listen    string              // host:port for servers of other regions, port 0 picks a free one; default: no gateways
-	Advertise string              // host:port under which those servers reach this server; default: Listen
+	Advertise string              // host:port at which servers of other regions reach this server; default: Listen
 	Remotes   map[string][]string // host:port of each server in other regions, by region
 }
 

@@ -28,8 +28,8 @@ import (
 // TCP then slows the sender down. A tenant pays for the work of the NATS server and of
 // the relay which reads the messages.
 
-// longestTurn bounds a turn. Even the most expensive content of broker.PumpBuffer, many
-// small messages, takes less.
+// longestTurn is the longest duration of a turn. The server needs less for
+// broker.PumpBuffer bytes, even if these are many small messages, which cost most.
 const longestTurn = time.Millisecond
 
 // hostShare is the share of all processors available for messages of host-agents while
@@ -131,8 +131,8 @@ func (w *turnWriter) inTurn(p []byte, measured bool) (n int, took time.Duration,
 	return n, time.Since(began), err
 }
 
-// write writes p. With wait set, it returns only when the server has processed all bytes
-// except the last.
+// write writes p. If wait is set, it returns only when the server has processed p, except
+// for the last byte: the server reads that byte after it has processed the others.
 func (w *turnWriter) write(p []byte, wait bool) (n int, err error) {
 	if len(p) == 0 || !wait {
 		return w.to.Write(p)
@@ -141,7 +141,6 @@ func (w *turnWriter) write(p []byte, wait bool) (n int, err error) {
 	if n, err = w.to.Write(p[:last]); err != nil {
 		return n, err
 	}
-	// The server reads the last byte only after it has processed the others.
 	more, err := w.to.Write(p[last:])
 	return n + more, err
 }

@@ -106,7 +106,7 @@ type Content struct {
 	Kind    Kind   `json:"kind"`
 	Session string `json:"session"`        // URI
 	Chat    string `json:"chat,omitempty"` // URI; "": the session's first chat
-	Turn    string `json:"turn,omitempty"` // id for the message's turn, or of the turn to cancel or answer
+	Turn    string `json:"turn,omitempty"` // Message, Session: id for the new turn; Stop: the turn to cancel; Approve: the turn with the tool call
 
 	Text  string          `json:"text,omitempty"`
 	Model json.RawMessage `json:"model,omitempty"`

@@ -15,7 +15,7 @@ import (
 type setupLinkCmd struct {
 	relayFlag
 	Subject string `help:"The new owner's name." default:"owner" placeholder:"NAME"`
-	URL     string `help:"The relay's base URL for the new owner's browser. Default: the relay's --public-url, or the address or name at which it listens." placeholder:"URL" name:"url"`
+	URL     string `help:"The relay's base URL for the new owner's browser. Default: --relay, if given; otherwise the relay's --public-url, its address, or the name in its certificate." placeholder:"URL" name:"url"`
 	NoQR    bool   `help:"Print no QR code." name:"no-qr"`
 }
 

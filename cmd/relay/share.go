@@ -32,7 +32,7 @@ type shareCmd struct {
 	Files   bool          `help:"Include files in the session's working directories."`
 	TTL     time.Duration `help:"The link's lifetime." default:"1h" name:"ttl"`
 	Subject string        `help:"The link's subject, as it appears in logs. Default: a generated name." placeholder:"NAME"`
-	URL     string        `help:"The relay's base URL for the people who get the link. Default: the relay's --public-url, or the address or name at which it listens." placeholder:"URL" name:"url"`
+	URL     string        `help:"The relay's base URL for the people who get the link. Default: --relay, if given; otherwise the relay's --public-url, its address, or the name in its certificate." placeholder:"URL" name:"url"`
 
 	MaxConnections int `help:"Concurrent connections allowed for the link; 0: the relay's limit." default:"${share_connections}" placeholder:"N"`
 

@@ -21,7 +21,7 @@ type clientTokenCmd struct {
 	Method         []string `help:"Methods allowed; * stands for any characters. Repeatable; without it, all methods of --level." placeholder:"NAME"`
 	Files          bool     `help:"Include files in the sessions' working directories. Without it, levels below operate, and --channel, reach only files named by --channel."`
 	Reverse        bool     `help:"Let the host read and write the client's own files through requests to the client."`
-	Audience       string   `help:"With the level look: all holders of tokens with the same audience share one connection to the host, under this name." placeholder:"NAME"`
+	Audience       string   `help:"With the level look: clients whose tokens have the same audience and access share a connection to the host where possible. The host sees this name as the client's ID." placeholder:"NAME"`
 	MaxConnections int      `help:"Concurrent connections allowed for the token; 0: the relay's limit." placeholder:"N"`
 }
 

@@ -50,7 +50,7 @@ func CheckConsole(console, relay string) error {
 		return fmt.Errorf("console %q: want an address such as https://console.example.net", console)
 	}
 	if ip := net.ParseIP(u.Hostname()); u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())) {
-		return fmt.Errorf("console %q: want https, because browsers give keys to no other page", console)
+		return fmt.Errorf("console %q: want https, or http on this machine: browsers give keys to no other page", console)
 	}
 	if r, err := url.Parse(relay); err == nil && strings.EqualFold(r.Host, u.Host) {
 		return fmt.Errorf("console %q comes from the relay, which could change it and read the code: serve it elsewhere (make console-site)", console)

@@ -186,8 +186,9 @@ func (r *release) archiveOf(file string, content mutate.IndexAddendum) error {
 	return r.write(file, data)
 }
 
-// imageSignature returns the image that cosign verify looks for beside an image, at the
-// tag sha256-DIGEST.sig: its layer names the digest, and its annotation signs the layer.
+// imageSignature returns the image that cosign verify looks for at the tag
+// sha256-DIGEST.sig beside the signed image. Its only layer names DIGEST, and the layer's
+// annotation is the layer's signature.
 func (r *release) imageSignature(ref string, digest v1.Hash) (v1.Image, error) {
 	payload, err := json.Marshal(map[string]any{
 		"critical": map[string]any{

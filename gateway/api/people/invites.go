@@ -19,8 +19,8 @@ import (
 //
 //	GET    /api/invites                     → {"invites": [ShownInvite]}
 //	DELETE /api/invites/{id}                → {}
-//	GET    /operator/invites/{tenant}       → as GET /api/invites: relay invitations
-//	DELETE /operator/invites/{tenant}/{id}  → {}: relay withdraw
+//	GET    /operator/invites/{tenant}       → as GET /api/invites; for the command "relay invitations"
+//	DELETE /operator/invites/{tenant}/{id}  → {}; for the command "relay withdraw"
 
 // invitations serves requests to make, list and withdraw invitations.
 type invitations struct{ *base }

@@ -99,7 +99,8 @@ func (o *options) mode() string {
 	return ""
 }
 
-// order lists the categories of options in the order in which editors get them.
+// order lists the first categories of options in the order in which editors get them; others
+// follow.
 var order = []string{acp.SessionConfigOptionCategoryMode, acp.SessionConfigOptionCategoryModel, acp.SessionConfigOptionCategoryThoughtLevel}
 
 func (o *options) ids() []string {
