@@ -17,6 +17,10 @@ const (
 	// next attempt, a frozen connection is replaced within 7 s.
 	idleTimeout = 6500 * time.Millisecond
 
+	// finalRead is the end of idleTimeout. In it, Read tries once more: if this process
+	// was paused, bytes that arrived in time wait in the kernel.
+	finalRead = 50 * time.Millisecond
+
 	// askAfter is the silence after which the peer is probed. No ping is sent while
 	// there is other traffic, because any message proves that the connection is alive.
 	askAfter = 4 * time.Second
@@ -65,7 +69,7 @@ func (c *netConn) SetDeadline(t time.Time) error {
 	}
 	c.hear()
 	// This also applies to a Read that already waits.
-	return errors.Join(c.Conn.SetWriteDeadline(t), c.Conn.SetReadDeadline(time.Now().Add(idleTimeout)))
+	return errors.Join(c.Conn.SetWriteDeadline(t), c.Conn.SetReadDeadline(time.Now().Add(idleTimeout-finalRead)))
 }
 
 // SetReadDeadline has an effect only during handshakes.
@@ -87,11 +91,17 @@ func (c *netConn) SetWriteDeadline(t time.Time) error {
 // Read fails after idleTimeout without bytes.
 func (c *netConn) Read(p []byte) (int, error) {
 	if c.live.Load() {
-		if err := c.Conn.SetReadDeadline(time.Now().Add(idleTimeout)); err != nil {
+		if err := c.Conn.SetReadDeadline(time.Now().Add(idleTimeout - finalRead)); err != nil {
 			return 0, err
 		}
 	}
 	n, err := c.Conn.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.live.Load() {
+		if err := c.Conn.SetReadDeadline(time.Now().Add(finalRead)); err != nil {
+			return 0, err
+		}
+		n, err = c.Conn.Read(p)
+	}
 	if n > 0 {
 		c.hear()
 	}

@@ -57,6 +57,39 @@ func TestReadIsIdle(t *testing.T) {
 	})
 }
 
+// A pausedConn delivers its bytes only to the second Read: the first one has waited while the
+// process was paused, and its deadline has passed.
+type pausedConn struct {
+	net.Conn
+	reads int
+}
+
+// Read implements [net.Conn].
+func (c *pausedConn) Read(p []byte) (int, error) {
+	if c.reads++; c.reads == 1 {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return copy(p, "x"), nil
+}
+
+// TestPauseOfTheProcessIsNoSilence pauses a process for longer than the idle timeout. Bytes that
+// have arrived meanwhile must be read, and the connection must stay open.
+func TestPauseOfTheProcessIsNoSilence(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c, err := newNetConn(t.Context(), &pausedConn{Conn: near}, DialTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 10)); n != 1 || err != nil {
+		t.Errorf("Read after a pause of the process = %d, %v; want the byte that has arrived", n, err)
+	}
+}
+
 // TestReadBeganInHandshake calls Read during the handshake, which then ends. The Read must end with
 // the idle timeout.
 func TestReadBeganInHandshake(t *testing.T) {

@@ -79,10 +79,15 @@ func (lk *leaseKeeper) checkLocked(k *knownHost) {
 	}
 }
 
-func (lk *leaseKeeper) check(key string) {
+// check is checkLocked before an instance's request. If a different instance has been silent for
+// the lease time, check ends its lease, also while relays expect host-agents (see sweep).
+func (lk *leaseKeeper) check(key, instance string) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
-	lk.checkLocked(lk.r.hosts[key])
+	k := lk.r.hosts[key]
+	if lk.checkLocked(k); k != nil && k.kept != nil && k.own.Instance != instance && time.Since(k.renewed) > lk.r.cfg.LeaseTTL {
+		lk.endLocked(k)
+	}
 }
 
 // renewEvery returns the renewal interval allowed to an instance, in milliseconds. It is
@@ -140,7 +145,7 @@ func (lk *leaseKeeper) sendRechecks() {
 	}
 }
 
-// A keptLease is a lease kept by this relay.
+// A keptLease is a lease that this relay keeps: it ends the lease if the holder falls silent.
 type keptLease struct {
 	host  *knownHost
 	place int // index in keptLeases
@@ -190,26 +195,36 @@ func (lk *leaseKeeper) keepLocked(k *knownHost, at time.Time) {
 	heap.Fix(&lk.kept, k.kept.place)
 }
 
-// sweep ends the leases whose holders have been silent for the lease time.
+// sweep ends the leases whose holders have been silent for the lease time. While relays expect
+// host-agents that they have refused, a silent holder may be among these. Its lease then lasts
+// maxExpected longer, unless another instance requests it.
 func (lk *leaseKeeper) sweep(now time.Time) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
-	for len(lk.kept) > 0 && now.Sub(lk.kept[0].host.renewed) > lk.r.cfg.LeaseTTL {
-		k := lk.kept[0].host
-		if lk.checkLocked(k); now.Sub(k.renewed) <= lk.r.cfg.LeaseTTL {
-			continue
-		}
-		seen := k.renewed.UTC().Round(0)
-		l := *k.own
-		l.Lost, l.Keeper = true, lk.r.cfg.Instance
-		lk.cutLocked(k.Key, l.Instance)
-		lk.recheckLocked(k.Key, l.Instance)
-		lk.dropLocked(k)
-		k.own, k.dirty, k.LastSeen = &l, true, later(k.LastSeen, seen)
-		lk.r.writer.dirty[k.Key] = true
-		lk.r.changedLocked(k.Key)
-		wakeUp(lk.r.writer.wake)
+	patience := lk.r.cfg.LeaseTTL
+	if lk.r.relays.expectsLocked() {
+		patience += maxExpected
 	}
+	for len(lk.kept) > 0 && now.Sub(lk.kept[0].host.renewed) > patience {
+		k := lk.kept[0].host
+		if lk.checkLocked(k); now.Sub(k.renewed) > patience {
+			lk.endLocked(k)
+		}
+	}
+}
+
+// endLocked ends a kept lease, because its holder is silent.
+func (lk *leaseKeeper) endLocked(k *knownHost) {
+	seen := k.renewed.UTC().Round(0)
+	l := *k.own
+	l.Lost, l.Keeper = true, lk.r.cfg.Instance
+	lk.cutLocked(k.Key, l.Instance)
+	lk.recheckLocked(k.Key, l.Instance)
+	lk.dropLocked(k)
+	k.own, k.dirty, k.LastSeen = &l, true, later(k.LastSeen, seen)
+	lk.r.writer.dirty[k.Key] = true
+	lk.r.changedLocked(k.Key)
+	wakeUp(lk.r.writer.wake)
 }
 
 // hold handles a host-agent's request. keeper is the relay that has received the request;
@@ -219,7 +234,7 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 	if answer, done := lk.renew(key, req, keeper); done {
 		return answer
 	}
-	lk.check(key) // changes the revision in the answer, which shows a rival that the holder is alive
+	lk.check(key, req.Instance) // changes the revision in the answer, which shows a rival that the holder is alive
 	var answer leaseAnswer
 	var next *lease
 	now := time.Now().UTC()

@@ -46,6 +46,45 @@ func TestLineKeepsLease(t *testing.T) {
 	})
 }
 
+// TestExpectedHolderKeepsItsLease makes the holder of a lease silent while a relay expects
+// host-agents that it has refused. The host must stay online until maxExpected after its lease would
+// have expired, and only while a relay expects host-agents. Another instance must get the host as
+// soon as the holder has been silent for the lease time.
+func TestExpectedHolderKeepsItsLease(t *testing.T) {
+	for name, test := range map[string]struct {
+		expects time.Duration // for how long a relay expects host-agents
+		offline time.Duration // silence after which the host is offline
+		rival   bool          // another instance requests the host after the lease time
+	}{
+		"expected":  {expects: time.Hour, offline: DefaultLeaseTTL + maxExpected},
+		"no longer": {expects: time.Minute, offline: time.Minute},
+		"never":     {offline: DefaultLeaseTTL},
+		"taken":     {expects: time.Hour, offline: DefaultLeaseTTL, rival: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newKeeper(t)
+				r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+				began := time.Now()
+				for rev := uint64(8); time.Since(began) <= test.offline+2*time.Second; rev++ {
+					silent := time.Since(began)
+					r.relays.apply(&r.view, "other", session{Expects: silent <= test.expects && test.expects > 0}, rev, 1, time.Now())
+					r.keeping.sweep(time.Now())
+					if test.rival && silent > DefaultLeaseTTL {
+						r.keeping.check("t.h", "rival")
+					}
+					h, _ := r.Lookup("t", "h")
+					if (h.State == Online) != (silent <= test.offline) {
+						t.Fatalf("after %v of silence the host is %s; want it offline after %v", silent, h.State, test.offline)
+					}
+					r.keeping.check("t.h", "agent") // the holder's own request ends no lease
+					time.Sleep(time.Second)
+				}
+			})
+		})
+	}
+}
+
 // TestForeignLineKeepsNoLease never renews a lease. Neither a connection from a different instance,
 // nor the holder's connection after its end, may keep the lease alive.
 func TestForeignLineKeepsNoLease(t *testing.T) {
