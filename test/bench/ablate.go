@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,10 +74,8 @@ type variant struct {
 
 // ablate measures what each mechanism improves. The same programs run with the
 // mechanism and without it, in turns.
-func ablate(b *testbed) (figures []Figure, err error) {
-	if err := b.linkAblated(); err != nil {
-		return nil, err
-	}
+func ablate(b *testbed) (figures []Figure) {
+	b.linkAblated()
 	seen := map[quantity]bool{}
 	for _, a := range ablations {
 		if b.o.Tiny && !slices.ContainsFunc(a.what, func(q quantity) bool { return !seen[q] }) {
@@ -87,57 +84,41 @@ func ablate(b *testbed) (figures []Figure, err error) {
 		for _, q := range a.what {
 			seen[q] = true
 		}
-		more, err := b.ablate(a)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", a.name, err)
-		}
-		figures = append(figures, more...)
+		within(a.name, func() { figures = append(figures, b.ablate(a)...) })
 		b.say("%s", a.name)
 	}
-	return figures, nil
+	return figures
 }
 
 // linkAblated builds programs that can leave out mechanisms, and makes the testbed use
 // them.
-func (b *testbed) linkAblated() error {
+func (b *testbed) linkAblated() {
 	if b.o.Tiny {
-		return nil
+		return
 	}
 	dir := filepath.Join(b.dir, "programs")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	if err := procs.BuildWith(b.ctx, dir, "-X ahprelay/internal/ablation.variable="+withoutVariable); err != nil {
-		return err
-	}
+	check(os.Mkdir(dir, 0o700))
+	check(procs.BuildWith(b.ctx, dir, "-X ahprelay/internal/ablation.variable="+withoutVariable))
 	for _, program := range []string{procs.RelayProgram, procs.AgentProgram} {
-		text, err := os.ReadFile(filepath.Join(dir, program))
-		if err != nil {
-			return err
-		}
+		text := must(os.ReadFile(filepath.Join(dir, program)))
 		if !bytes.Contains(text, []byte(withoutVariable)) { // the linker reports no error for an unknown variable
-			return fmt.Errorf("%s does not read %s", program, withoutVariable)
+			fail("%s does not read %s", program, withoutVariable)
 		}
 	}
 	b.bench.Programs = dir
-	return nil
 }
 
 // ablate measures a single mechanism. It returns a figure for each quantity.
-func (b *testbed) ablate(a ablation) ([]Figure, error) {
+func (b *testbed) ablate(a ablation) []Figure {
 	var pair [2]*variant // site with the mechanism, and site without it
 	for i := range pair {
 		pair[i] = &variant{is: map[quantity]series{}}
 	}
 	if slices.ContainsFunc(a.what, func(q quantity) bool { return q != relayIdle && q != agentIdle && q != tlsIdleCost && q != returnCost }) {
-		if err := b.ablateBusy(a, pair); err != nil {
-			return nil, err
-		}
+		b.ablateBusy(a, pair)
 	}
 	if slices.Contains(a.what, returnCost) {
-		if err := b.ablateReturns(a, pair); err != nil {
-			return nil, err
-		}
+		b.ablateReturns(a, pair)
 	}
 	for _, q := range []struct {
 		tls bool
@@ -146,21 +127,19 @@ func (b *testbed) ablate(a ablation) ([]Figure, error) {
 		if !slices.ContainsFunc(a.what, func(w quantity) bool { return slices.Contains(q.of, w) }) {
 			continue
 		}
-		if err := b.ablateIdle(a, pair, q.tls, q.of); err != nil {
-			return nil, err
-		}
+		b.ablateIdle(a, pair, q.tls, q.of)
 	}
 	var figures []Figure
 	for _, q := range a.what {
 		with, without := pair[0].is[q], pair[1].is[q]
 		figures = append(figures, newFigure(a.name+", "+q.work, q.unit, with).beside("without it", with, without))
 	}
-	return figures, nil
+	return figures
 }
 
 // variant starts a site for variant i of an ablation: with the mechanism, or without
 // it.
-func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system, error) {
+func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system) {
 	defer b.as(a, i)()
 	cfg.name = fmt.Sprintf("%s-%s-%d", cfg.name, a.name, i)
 	return b.oneHost(cfg)
@@ -180,29 +159,24 @@ func (b *testbed) as(a ablation, i int) (end func()) {
 }
 
 // ablateReturns measures a pair of variants while many host-agents come back.
-func (b *testbed) ablateReturns(a ablation, pair [2]*variant) error {
+func (b *testbed) ablateReturns(a ablation, pair [2]*variant) {
 	n := b.many(returningHosts)
 	var sites [2]*meteredSite
 	for i := range sites {
 		end := b.as(a, i)
-		s, err := b.siteWithMetrics(siteConfig{name: fmt.Sprintf("returns-%s-%d", a.name, i), hosts: n, together: true})
+		sites[i] = b.siteWithMetrics(siteConfig{name: fmt.Sprintf("returns-%s-%d", a.name, i), hosts: n, together: true})
 		end()
-		if err != nil {
-			return err
-		}
-		defer s.end()
-		sites[i] = s
+		defer sites[i].end()
 	}
-	return b.inTurns(b.o.Rounds, func(i int) error {
-		used, _, err := sites[i].restart(n)
+	b.inTurns(b.o.Rounds, func(i int) {
+		used, _ := sites[i].restart(n)
 		pair[i].note(returnCost, ms(used)/float64(n))
-		return err
 	})
 }
 
 // ablateBusy measures a pair of variants while the host streams and while clients send
 // requests.
-func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
+func (b *testbed) ablateBusy(a ablation, pair [2]*variant) {
 	wants := func(all ...quantity) bool {
 		return slices.ContainsFunc(a.what, func(q quantity) bool { return slices.Contains(all, q) })
 	}
@@ -211,76 +185,52 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
 		if wants(burstBytes, slowBytes) {
 			cfg.between = b.metered(&v.meter)
 		}
-		s, way, err := b.variant(a, i, cfg)
-		if err != nil {
-			return err
-		}
+		s, way := b.variant(a, i, cfg)
 		defer s.end()
 		v.site = s
 		name := fmt.Sprintf("%s-%d", a.name, i)
-		if v.crowd, err = b.join(way, name, b.many(100), 0, actionSize); err != nil {
-			return err
-		}
-		if err := way.callers(b.clients, name, 1); err != nil {
-			return err
-		}
+		v.crowd = b.join(way, name, b.many(100), 0, actionSize)
+		way.callers(b.clients, name, 1)
 	}
-	err := b.inTurns(2*b.o.Rounds, func(i int) error {
+	b.inTurns(2*b.o.Rounds, func(i int) {
 		v := pair[i]
 		if wants(relayFull, agentFull) {
-			if err := v.hear(saturated(100), roundTime, relayFull, agentFull, quantity{}, quantity{}); err != nil {
-				return err
-			}
+			v.hear(saturated(100), roundTime, relayFull, agentFull, quantity{}, quantity{})
 		}
 		if wants(relayBursts, agentBursts, burstDelay, burstBytes) {
-			if err := v.hear(streaming, time.Second, relayBursts, agentBursts, burstDelay, burstBytes); err != nil {
-				return err
-			}
+			v.hear(streaming, time.Second, relayBursts, agentBursts, burstDelay, burstBytes)
 		}
 		if wants(slowRelay, slowBytes) {
-			if err := v.hear(told, time.Second, slowRelay, quantity{}, quantity{}, slowBytes); err != nil {
-				return err
-			}
+			v.hear(told, time.Second, slowRelay, quantity{}, quantity{}, slowBytes)
 		}
 		if wants(askDelay, askCost) {
-			return v.ask()
+			v.ask()
 		}
-		return nil
 	})
-	var ended error
 	for _, v := range pair {
-		ended = errors.Join(ended, v.crowd.leave())
+		v.crowd.leave()
 	}
-	return errors.Join(err, ended)
 }
 
 // inTurns runs both variants of a pair the given number of times. The variant that
 // runs first changes with each round.
-func (b *testbed) inTurns(times int, run func(i int) error) error {
+func (b *testbed) inTurns(times int, run func(i int)) {
 	for round := range times {
 		for i := range 2 {
-			if err := b.ctx.Err(); err != nil {
-				return err
-			}
-			if err := run((round + i) % 2); err != nil {
-				return err
-			}
+			check(b.ctx.Err())
+			run((round + i) % 2)
 		}
 	}
-	return nil
 }
 
 // hear lets the host stream to the variant's clients, and records the cost and the
 // delays.
-func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, delay, sent quantity) error {
+func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, delay, sent quantity) {
 	var bytes int64
 	if v.meter != nil {
 		bytes = v.meter.Bytes()
 	}
-	got, err := v.crowd.hear(pace, v.bed.long(d), true, v.agents[0].Pid())
-	if err != nil {
-		return err
-	}
+	got := v.crowd.hear(pace, v.bed.long(d), true, v.agents[0].Pid())
 	n := float64(got.Delivered)
 	v.note(ofRelay, micros(got.CPU)/n)
 	v.note(ofAgent, micros(got.Others[0])/n)
@@ -288,53 +238,33 @@ func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, del
 	if v.meter != nil {
 		v.note(sent, float64(v.meter.Bytes()-bytes)/float64(got.Actions))
 	}
-	return nil
 }
 
 func (v *variant) note(q quantity, value float64) { v.is[q] = append(v.is[q], value) }
 
 // ask lets clients send requests, and records the cost and the delays.
-func (v *variant) ask() error {
+func (v *variant) ask() {
 	pids := []int{v.relay.Pid(), v.agents[0].Pid()}
-	before, err := usedBy(pids)
-	if err != nil {
-		return err
-	}
-	delays, err := v.bed.ask(v.crowd.groups[0], 400*time.Millisecond)
-	if err != nil {
-		return err
-	}
-	after, err := usedBy(pids)
-	if err != nil {
-		return err
-	}
+	before := usedBy(pids)
+	delays := v.bed.ask(v.crowd.groups[0], 400*time.Millisecond)
+	after := usedBy(pids)
 	v.note(askDelay, ms(delays.P50))
 	v.note(askCost, micros(after[0]-before[0]+after[1]-before[1])/float64(delays.Count))
-	return nil
 }
 
 // ablateIdle measures the memory for idle clients. Each time, new processes run.
-func (b *testbed) ablateIdle(a ablation, pair [2]*variant, tls bool, what []quantity) error {
+func (b *testbed) ablateIdle(a ablation, pair [2]*variant, tls bool, what []quantity) {
 	n := b.many(2000)
 	times := 0
-	return b.inTurns(min(b.o.Rounds, 3), func(i int) error {
+	b.inTurns(min(b.o.Rounds, 3), func(i int) {
 		times++
-		s, way, err := b.variant(a, i, siteConfig{name: fmt.Sprintf("idle-%v-%d", tls, times), tls: tls})
-		if err != nil {
-			return err
-		}
+		s, way := b.variant(a, i, siteConfig{name: fmt.Sprintf("idle-%v-%d", tls, times), tls: tls})
 		way.stop = s.end
-		own, err := b.idle(way, n, s.relay.Pid(), s.agents[0].Pid())
-		if err != nil {
-			return err
-		}
-		each, err := perClient(own)
-		if err != nil {
-			return err
-		}
+		own := b.idle(way, n, s.relay.Pid(), s.agents[0].Pid())
+		each := perClient(own)
 		for k, q := range what {
 			pair[i].note(q, each[k])
 		}
-		return leave(own)
+		leave(own)
 	})
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -37,114 +36,67 @@ type audienceWay struct {
 
 // audience measures what viewers cost the host's machine, if they have joined by a link
 // at the level look.
-func audience(b *testbed) ([]Figure, error) {
+func audience(b *testbed) []Figure {
 	var meter *stack.Meter
-	s, relay, err := b.oneHost(siteConfig{
-		relayFlags: audienceLimits,
-		between:    b.metered(&meter),
-	})
-	if err != nil {
-		return nil, err
-	}
-	if relay.tokens, err = s.audienceTokens(0); err != nil {
-		return nil, err
-	}
+	s, relay := b.oneHost(siteConfig{relayFlags: audienceLimits, between: b.metered(&meter)})
+	relay.tokens = s.audienceTokens()
 	sides := []int{b.host.Pid(), s.agents[0].Pid()}
 	many := b.many(audienceViewers)
 	one := &audienceWay{name: "one viewer", pays: sides}
-	if one.crowd, err = b.join(relay, "alone", 1, 0, actionSize); err != nil {
-		return nil, err
-	}
+	one.crowd = b.join(relay, "alone", 1, 0, actionSize)
 	all := &audienceWay{name: "all", pays: sides}
-	joins, err := b.audienceJoins(all, relay, many)
-	if err != nil {
-		return nil, err
-	}
+	joins := b.audienceJoins(all, relay, many)
 	straight := &audienceWay{name: directName, pays: sides[:1]}
-	if straight.crowd, err = b.join(b.direct(), "straight", many, 0, actionSize); err != nil {
-		return nil, err
-	}
+	straight.crowd = b.join(b.direct(), "straight", many, 0, actionSize)
 	ways := []*audienceWay{one, all, straight}
-	if tunnel, err := b.sshTunnel(nil); errors.Is(err, errNoSSH) {
-		b.say("%v; %s is left out", err, sshName)
-	} else if err != nil {
-		return nil, err
-	} else {
+	if tunnel := b.sshTunnel(nil); tunnel != nil {
 		way := &audienceWay{name: sshName, pays: append(sides[:1:1], tunnel.pid)}
-		if way.crowd, err = b.join(tunnel, "ssh", many, 0, actionSize); err != nil {
-			return nil, err
-		}
+		way.crowd = b.join(tunnel, "ssh", many, 0, actionSize)
 		ways = append(ways, way)
 	}
-	if err := b.measureAudience(ways, meter); err != nil {
-		return nil, err
-	}
+	b.measureAudience(ways, meter)
 	figures := append(audienceFigures(many, ways), joins)
-	delays, err := b.audienceDelays(relay, all.crowd, straight.crowd, many)
-	figures = append(figures, delays...)
-	if err != nil || b.o.HostCommand == "" {
-		return figures, err
+	figures = append(figures, b.audienceDelays(relay, all.crowd, straight.crowd, many)...)
+	if b.o.HostCommand == "" {
+		return figures
 	}
-	real, err := b.realAudience()
-	return append(figures, real...), err
+	return append(figures, b.realAudience()...)
 }
 
 // audienceTokens returns tokens for viewers with the same audience.
-func (s *site) audienceTokens(i int) (tokens []string, err error) {
-	for n := range subjects {
-		token, err := s.keys.Tokens().IssueClient(auth.Client{
-			Tenant: s.tenant(i), Subject: fmt.Sprintf("viewer-%d", n), Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Audience: "room",
-			Expires: time.Now().Add(time.Hour),
-		})
-		if err != nil {
-			return nil, err
-		}
-		tokens = append(tokens, token)
-	}
-	return tokens, nil
+func (s *site) audienceTokens() []string {
+	return s.issue(auth.Client{Tenant: s.tenant(0), Subject: "viewer", Access: auth.AccessRead, Audience: "room"})
 }
 
 // audienceJoins connects many viewers as fast as possible. The figure is the number of
 // subscribe requests that reach the host.
-func (b *testbed) audienceJoins(w *audienceWay, relay *system, many int) (f Figure, err error) {
+func (b *testbed) audienceJoins(w *audienceWay, relay *system, many int) Figure {
 	var before, after int64
-	if err := b.host.Call("Host.Asked", "subscribe", &before); err != nil {
-		return f, err
-	}
+	check(b.host.Call("Host.Asked", "subscribe", &before))
 	began := time.Now()
-	if w.crowd, err = b.join(relay, "all", many, 0, actionSize); err != nil {
-		return f, err
-	}
+	w.crowd = b.join(relay, "all", many, 0, actionSize)
 	took := time.Since(began)
-	if err := b.host.Call("Host.Asked", "subscribe", &after); err != nil {
-		return f, err
-	}
+	check(b.host.Call("Host.Asked", "subscribe", &after))
 	each := float64(after-before) / (took.Seconds()/0.05 + 2) // the relay sends the first subscribe at once, and may delay the last
 	return newFigure(fmt.Sprintf("%d viewers join in %.1f s: the host is asked", many, took.Seconds()), "subscribes for each 50 ms", series{each}).
-		want(atMost(1)).means("A link that goes round a room costs the host nothing."), nil
+		want(atMost(1)).means("A link that goes round a room costs the host nothing.")
 }
 
 // measureAudience lets the host stream on each way, in turns.
-func (b *testbed) measureAudience(ways []*audienceWay, meter *stack.Meter) error {
+func (b *testbed) measureAudience(ways []*audienceWay, meter *stack.Meter) {
 	for _, w := range ways {
-		if _, err := w.crowd.hear(told, b.long(200*time.Millisecond), false); err != nil {
-			return err
-		}
+		w.crowd.hear(told, b.long(200*time.Millisecond), false)
 	}
-	return b.rounds(func(int) error {
+	b.rounds(func(int) {
 		for _, w := range ways {
 			before := meter.Bytes()
-			got, err := w.crowd.hear(told, b.long(1500*time.Millisecond), false, w.pays...)
-			if err != nil {
-				return err
-			}
+			got := w.crowd.hear(told, b.long(1500*time.Millisecond), false, w.pays...)
 			n, total := float64(got.Actions), 0.0
 			for _, used := range got.Others {
 				total += micros(used) / n
 			}
 			w.cpu, w.host, w.sent = append(w.cpu, total), append(w.host, micros(got.Others[0])/n), append(w.sent, float64(meter.Bytes()-before)/n)
 		}
-		return nil
 	})
 }
 
@@ -165,30 +117,19 @@ func audienceFigures(many int, ways []*audienceWay) (figures []Figure) {
 
 // audienceDelays measures how late actions reach many viewers, and how late they reach
 // five times as many.
-func (b *testbed) audienceDelays(relay *system, watched, straight *crowd, many int) (figures []Figure, err error) {
+func (b *testbed) audienceDelays(relay *system, watched, straight *crowd, many int) (figures []Figure) {
 	for _, n := range []int{many, b.many(5 * many)} {
 		if n != many {
-			if watched, err = b.join(relay, "five-times", n, 0, actionSize); err != nil {
-				return nil, err
-			}
-			if straight, err = b.join(straight.system, "straight-five", n, 0, actionSize); err != nil {
-				return nil, err
-			}
+			watched = b.join(relay, "five-times", n, 0, actionSize)
+			straight = b.join(straight.system, "straight-five", n, 0, actionSize)
 		}
 		p50, p99 := make([]series, 2), make([]series, 2)
-		err := b.rounds(func(int) error {
+		b.rounds(func(int) {
 			for i, c := range []*crowd{watched, straight} {
-				got, err := c.hear(spokenSlowly, b.long(2*time.Second), true)
-				if err != nil {
-					return err
-				}
+				got := c.hear(spokenSlowly, b.long(2*time.Second), true)
 				p50[i], p99[i] = append(p50[i], ms(got.Delays.P50)), append(p99[i], ms(got.Delays.P99))
 			}
-			return nil
 		})
-		if err != nil {
-			return nil, err
-		}
 		work := fmt.Sprintf("%d viewers at 50 actions/s, ", n)
 		f := newFigure(work+"p99", "ms", p99[0]).beside(straight.system.name, p99[0], p99[1])
 		if n == many {
@@ -196,5 +137,5 @@ func (b *testbed) audienceDelays(relay *system, watched, straight *crowd, many i
 		}
 		figures = append(figures, newFigure(work+"p50", "ms", p50[0]).beside(straight.system.name, p50[0], p50[1]), f)
 	}
-	return figures, nil
+	return figures
 }

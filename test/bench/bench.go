@@ -13,7 +13,7 @@ import (
 // A part is a benchmark with a name.
 type part struct {
 	name  string
-	run   func(*testbed) ([]Figure, error)
+	run   func(*testbed) []Figure
 	asked bool // the part runs only if it is named
 }
 
@@ -132,19 +132,18 @@ func (r *Record) left(list []part) string {
 func (p part) runIn(ctx context.Context, o Options) (figures []Figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
-	b, err := newTestbed(ctx, o, p.name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		b.close()
-		if err == nil {
-			_ = os.RemoveAll(b.dir)
-		}
-	}()
-	figures, err = p.run(b)
+	b := newTestbed(ctx, o, p.name)
+	err = caught(func() {
+		check(os.MkdirAll(b.dir, 0o700))
+		b.startLoad()
+		figures = p.run(b)
+	})
+	b.close()
 	for i := range figures {
 		figures[i].Part = p.name
+	}
+	if err == nil {
+		_ = os.RemoveAll(b.dir)
 	}
 	return figures, err
 }

@@ -38,54 +38,36 @@ const (
 
 // canvas measures the cost of viewing an application on the host's machine through a
 // relay, and its effect on a second client.
-func canvas(b *testbed) ([]Figure, error) {
+func canvas(b *testbed) []Figure {
 	large := canvasLarge
 	if b.o.Tiny {
 		large = 1 << 20
 	}
 	app := canvasApp(large)
 	b.ends = append(b.ends, app.Close)
-	w, err := b.canvasWorld(app.URL)
-	if err != nil {
-		return nil, err
-	}
+	w := b.canvasWorld(app.URL)
 	few := &http.Client{Transport: &http.Transport{MaxConnsPerHost: browserConns, MaxIdleConnsPerHost: browserConns}}
 	b.ends = append(b.ends, few.CloseIdleConnections)
 	straight := &canvasWay{base: app.URL, client: few, sockets: few}
 	var m [2]canvasSeries
 	var proxied, page, pageStraight series
-	var alone, beside [2]series
-	err = b.rounds(func(int) error {
+	var alone, during [2]series
+	b.rounds(func(int) {
 		for i, way := range []*canvasWay{straight, w.way} {
-			if err := way.measure(b, &m[i], large); err != nil {
-				return err
-			}
+			way.measure(b, &m[i], large)
 		}
-		took, err := w.proxied.modules(b)
-		if err != nil {
-			return err
-		}
-		proxied = append(proxied, ms(took))
+		proxied = append(proxied, ms(w.proxied.modules(b)))
 		if !b.o.Tiny { // there may be no browser
-			there, here, err := w.pages(b, app.URL)
-			if err != nil {
-				return err
-			}
+			there, here := w.pages(b, app.URL)
 			page, pageStraight = append(page, there), append(pageStraight, here)
 		}
-		before, err := w.keystrokes(b, nil)
-		if err != nil {
-			return err
-		}
-		during, err := w.keystrokes(b, func(ctx context.Context) error { return w.way.download(ctx) })
-		for i := range before {
-			alone[i], beside[i] = append(alone[i], before[i]), append(beside[i], during[i])
-		}
-		return err
+		w.keystrokes(b, &alone)
+		ctx, cancel := context.WithCancel(b.ctx)
+		beside(func() {
+			defer cancel()
+			w.keystrokes(b, &during)
+		}, func() { w.way.download(ctx) })
 	})
-	if err != nil {
-		return nil, err
-	}
 	figures := []Figure{
 		newFigure("echo of 100 B over a canvas's WebSocket, p50", "ms", m[1].echo).beside(directName, m[1].echo, m[0].echo).means("What is typed into an application is there as soon as in a chat."),
 		newFigure("request and answer of AHP on the same way, p50", "ms", alone[0]),
@@ -102,14 +84,14 @@ func canvas(b *testbed) ([]Figure, error) {
 			beside("straight on the host, in Chromium", page, pageStraight).want(ratioAtMost(2)).means("A development server's page opens as on the host."))
 	}
 	for i, name := range []string{"p50", "p99"} {
-		added := beside[i].less(alone[i])
-		f := newFigure("request and answer of another client during a download, added "+name, "ms", added).beside("without it", beside[i], alone[i])
+		added := during[i].less(alone[i])
+		f := newFigure("request and answer of another client during a download, added "+name, "ms", added).beside("without it", during[i], alone[i])
 		if i == 1 {
 			f = f.orient(atMost(20)).means("Who types next to a download hardly notices.")
 		}
 		figures = append(figures, f)
 	}
-	return figures, nil
+	return figures
 }
 
 // canvasApp is an application: modules, a download, and an echo.
@@ -162,92 +144,51 @@ type canvasWorld struct {
 	way     *canvasWay
 	proxied *canvasWay // the same behind a proxy
 	other   *refclient.Client
-	shown   func() (string, error) // returns an address with a new ticket
-	address string                 // that all names lead to
+	shown   func() string // returns an address with a new ticket
+	address string        // that all names lead to
 }
 
 // canvasSession is where the canvas is opened.
 const canvasSession = "demo:/notes"
 
-func (b *testbed) canvasWorld(app string) (*canvasWorld, error) {
-	address, err := procs.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	config, err := json.Marshal(hostrpc.Config{Canvases: []hostrpc.Canvas{{ID: "notes"}, {ID: "app", URL: app + "/"}}})
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) canvasWorld(app string) *canvasWorld {
+	address := must(procs.FreeAddress())
+	config := must(json.Marshal(hostrpc.Config{Canvases: []hostrpc.Canvas{{ID: "notes"}, {ID: "app", URL: app + "/"}}}))
 	file, control := filepath.Join(b.dir, "host.json"), net.JoinHostPort(address, "18991")
-	if err := os.WriteFile(file, config, 0o600); err != nil {
-		return nil, err
-	}
-	host := b.bench.Process("", "canvas-host", procs.HostProgram, "--demo", "--listen", net.JoinHostPort(address, "18990"), "--control", control, "--config", file)
-	if err := host.Launch(b.ctx, func() error {
-		conn, err := net.Dial("tcp", control)
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	s, err := b.site(siteConfig{upstreams: []string{"ws://" + net.JoinHostPort(address, "18990")}, tls: true, relayFlags: []string{"--canvas-domain", "https://localhost:" + relayPort}})
-	if err != nil {
-		return nil, err
-	}
+	check(os.WriteFile(file, config, 0o600))
+	host := b.demoHost(address, "--control", control, "--config", file)
+	s := b.site(siteConfig{upstreams: []string{host}, tls: true, relayFlags: []string{"--canvas-domain", "https://localhost:" + relayPort}})
 	return b.showCanvas(s, control)
 }
 
 // showCanvas opens the canvas, and a page of it.
-func (b *testbed) showCanvas(s *site, control string) (*canvasWorld, error) {
-	rpc, err := hostrpc.Dial(control)
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) showCanvas(s *site, control string) *canvasWorld {
+	rpc := must(hostrpc.Dial(control))
 	defer func() { _ = rpc.Close() }()
-	channel, err := rpc.OpenCanvas(canvasSession, "app")
-	if err != nil {
-		return nil, err
-	}
-	system, err := s.system(0)
-	if err != nil {
-		return nil, err
-	}
+	channel := must(rpc.OpenCanvas(canvasSession, "app"))
+	system := s.system(0)
 	var clients []*refclient.Client
 	for i := range 2 {
-		c, err := refclient.Dial(b.ctx, system.url, refclient.Options{Token: system.tokens[i], HTTPClient: s.http})
-		if err != nil {
-			return nil, err
-		}
+		c := must(refclient.Dial(b.ctx, system.url, refclient.Options{Token: system.tokens[i], HTTPClient: s.http}))
 		b.ends = append(b.ends, func() { _ = c.Close() })
 		params := refclient.InitializeParams{ClientID: fmt.Sprint("c", i), ProtocolVersions: []string{"0.9.0"}, Capabilities: map[string]any{"canvas": map[string]any{}}}
-		if _, err := c.Initialize(b.ctx, params); err != nil {
-			return nil, err
-		}
+		must(c.Initialize(b.ctx, params))
 		clients = append(clients, c)
 	}
 	var shown struct {
 		Snapshot struct{ State struct{ URL string } }
 	}
-	if err := call(b.ctx, clients[0], "subscribe", map[string]any{"channel": channel}, &shown); err != nil {
-		return nil, err
-	}
+	call(b.ctx, clients[0], "subscribe", map[string]any{"channel": channel}, &shown)
 	var ticket struct{ URL, Origin string }
-	ask := func() (string, error) {
-		err := call(b.ctx, clients[0], "relay/canvasTicket", map[string]any{"channel": channel, "uri": shown.Snapshot.State.URL}, &ticket)
-		return ticket.URL, err
+	ask := func() string {
+		call(b.ctx, clients[0], "relay/canvasTicket", map[string]any{"channel": channel, "uri": shown.Snapshot.State.URL}, &ticket)
+		return ticket.URL
 	}
-	if _, err := ask(); err != nil {
-		return nil, err
-	}
-	way, err := b.newCanvasWay(ticket.URL, ticket.Origin, s.at(relayPort))
-	if err != nil {
-		return nil, err
-	}
+	ask()
+	way := b.newCanvasWay(ticket.URL, ticket.Origin, s.at(relayPort))
 	front := canvasProxy(s)
 	b.ends = append(b.ends, front.Close)
-	return &canvasWorld{way, b.canvasWayTo(ticket.Origin, front.Listener.Addr().String(), way.client.Jar), clients[1], ask, s.address}, nil
+	return &canvasWorld{way, b.canvasWayTo(ticket.Origin, front.Listener.Addr().String(), way.client.Jar), clients[1], ask, s.address}
 }
 
 // proxyConns is the size of the pool of the proxy's connections.
@@ -272,15 +213,8 @@ func canvasProxy(s *site) *httptest.Server {
 	return front
 }
 
-func call(ctx context.Context, c *refclient.Client, method string, params, result any) error {
-	raw, err := c.Call(ctx, method, params)
-	if err == nil {
-		err = json.Unmarshal(raw, result)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	return nil
+func call(ctx context.Context, c *refclient.Client, method string, params, result any) {
+	within(method, func() { check(json.Unmarshal(must(c.Call(ctx, method, params)), result)) })
 }
 
 // A canvasWay is a path to an application.
@@ -307,18 +241,15 @@ func (b *testbed) canvasWayTo(origin, address string, jar http.CookieJar) *canva
 
 // newCanvasWay opens a canvas's ticket, which sets the cookie, and returns a way to the canvas
 // through the relay at an address.
-func (b *testbed) newCanvasWay(ticket, origin, relay string) (*canvasWay, error) {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) newCanvasWay(ticket, origin, relay string) *canvasWay {
+	jar := must(cookiejar.New(nil))
 	way := b.canvasWayTo(origin, relay, jar)
-	_, err = way.get(b.ctx, strings.TrimPrefix(ticket, origin))
+	_, err := way.get(b.ctx, strings.TrimPrefix(ticket, origin))
 	var status *statusError
-	if errors.As(err, &status) && status.code == http.StatusNotFound { // the application has no page there
-		err = nil
+	if !errors.As(err, &status) || status.code != http.StatusNotFound { // the application has no page there
+		check(err)
 	}
-	return way, err
+	return way
 }
 
 type statusError struct {
@@ -347,13 +278,12 @@ func (w *canvasWay) get(ctx context.Context, path string) (int64, error) {
 }
 
 // download loads a large file repeatedly until ctx ends.
-func (w *canvasWay) download(ctx context.Context) error {
+func (w *canvasWay) download(ctx context.Context) {
 	for ctx.Err() == nil {
-		if _, err := w.get(ctx, "/large"); err != nil && ctx.Err() == nil {
-			return err
+		if _, err := w.get(ctx, "/large"); ctx.Err() == nil {
+			check(err)
 		}
 	}
-	return nil
 }
 
 // canvasSeries is the measurements of one canvasWay, a value for each round.
@@ -363,30 +293,20 @@ type canvasSeries struct{ echo, download, modules series }
 // HTTP/1.1.
 const browserConns = 6
 
-func (w *canvasWay) measure(b *testbed, to *canvasSeries, large int) error {
-	echo, err := w.echo(b)
-	if err != nil {
-		return err
-	}
+func (w *canvasWay) measure(b *testbed, to *canvasSeries, large int) {
+	echo := w.echo(b)
 	began := time.Now()
-	n, err := w.get(b.ctx, "/large")
-	if err == nil && n != int64(large) {
-		err = fmt.Errorf("the canvas's large answer has %d bytes; want %d", n, large)
-	}
-	if err != nil {
-		return err
+	n := must(w.get(b.ctx, "/large"))
+	if n != int64(large) {
+		fail("the canvas's large answer has %d bytes; want %d", n, large)
 	}
 	rate := float64(n) / time.Since(began).Seconds() / 1e6
-	took, err := w.modules(b)
-	if err != nil {
-		return err
-	}
+	took := w.modules(b)
 	to.echo, to.download, to.modules = append(to.echo, ms(echo)), append(to.download, rate), append(to.modules, ms(took))
-	return nil
 }
 
 // modules loads all modules at once, as a page does, and returns the duration.
-func (w *canvasWay) modules(b *testbed) (time.Duration, error) {
+func (w *canvasWay) modules(b *testbed) time.Duration {
 	var wg sync.WaitGroup
 	failed := make([]error, canvasModules)
 	began := time.Now()
@@ -394,90 +314,56 @@ func (w *canvasWay) modules(b *testbed) (time.Duration, error) {
 		wg.Go(func() { _, failed[i] = w.get(b.ctx, fmt.Sprint("/module/", i)) })
 	}
 	wg.Wait()
-	return time.Since(began), errors.Join(failed...)
+	check(errors.Join(failed...))
+	return time.Since(began)
 }
 
 // echo returns the median round-trip time.
-func (w *canvasWay) echo(b *testbed) (time.Duration, error) {
+func (w *canvasWay) echo(b *testbed) time.Duration {
 	ws, _, err := websocket.Dial(b.ctx, w.base+"/echo", &websocket.DialOptions{HTTPClient: w.sockets, HTTPHeader: http.Header{"Origin": {w.base}}})
-	if err != nil {
-		return 0, err
-	}
+	check(err)
 	defer func() { _ = ws.CloseNow() }()
 	var took []time.Duration
 	message := bytes.Repeat([]byte("k"), 100)
 	for range b.many(200) {
 		began := time.Now()
-		if err := ws.Write(b.ctx, websocket.MessageText, message); err != nil {
-			return 0, err
-		}
-		if _, _, err := ws.Read(b.ctx); err != nil {
-			return 0, err
-		}
+		check(ws.Write(b.ctx, websocket.MessageText, message))
+		_, _, err := ws.Read(b.ctx)
+		check(err)
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	return took[len(took)/2], nil
+	return took[len(took)/2]
 }
 
 // pages loads a page of modules in a browser, through the relay and straight, and
 // returns how long each took, in ms.
-func (w *canvasWorld) pages(l *testbed, app string) (there, here float64, err error) {
-	b, err := l.browser(chromedp.Flag("ignore-certificate-errors", true), chromedp.Flag("host-resolver-rules", "MAP *.localhost "+w.address))
-	if err != nil {
-		return 0, 0, err
-	}
+func (w *canvasWorld) pages(l *testbed, app string) (there, here float64) {
+	b := l.browser(chromedp.Flag("ignore-certificate-errors", true), chromedp.Flag("host-resolver-rules", "MAP *.localhost "+w.address))
 	defer b.close()
-	ticket, err := w.shown()
-	if err != nil {
-		return 0, 0, err
-	}
-	if _, err := b.page(ticket); err != nil { // has its session, and connections, from then on
-		return 0, 0, err
-	}
-	if _, err := b.page(app + "/"); err != nil {
-		return 0, 0, err
-	}
-	if there, err = b.page(w.way.base + "/"); err == nil {
-		here, err = b.page(app + "/")
-	}
-	return there, here, err
+	b.page(w.shown()) // has its session, and connections, from then on
+	b.page(app + "/")
+	return b.page(w.way.base + "/"), b.page(app + "/")
 }
 
 // page loads a page that reports its load time.
-func (b *browser) page(address string) (float64, error) {
-	if err := chromedp.Do(b.ctx, chromedp.Navigate(address)); err != nil {
-		return 0, err
-	}
-	if err := b.until("window.took > 0"); err != nil {
-		return 0, err
-	}
+func (b *browser) page(address string) float64 {
+	check(chromedp.Do(b.ctx, chromedp.Navigate(address)))
+	b.until("window.took > 0")
 	return b.number("window.took")
 }
 
-// keystrokes returns the p50 and p99, in ms, of a second client's requests during an
-// activity.
-func (w *canvasWorld) keystrokes(b *testbed, meanwhile func(ctx context.Context) error) (p [2]float64, err error) {
-	ctx, cancel := context.WithCancel(b.ctx)
-	var wg sync.WaitGroup
-	var failed error
-	if meanwhile != nil {
-		wg.Go(func() { failed = meanwhile(ctx) })
-	}
+// keystrokes adds the p50 and p99, in ms, of a second client's requests to two series.
+func (w *canvasWorld) keystrokes(b *testbed, to *[2]series) {
 	var took []time.Duration
 	for range b.many(100) {
 		began := time.Now()
-		if _, err = w.other.Call(b.ctx, "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
-			break
-		}
+		must(w.other.Call(b.ctx, "ping", map[string]any{"channel": "ahp-root://"}))
 		took = append(took, time.Since(began))
 		time.Sleep(10 * time.Millisecond)
 	}
-	cancel()
-	wg.Wait()
-	if err = errors.Join(err, failed); err != nil {
-		return p, err
-	}
 	slices.Sort(took)
-	return [2]float64{ms(took[len(took)/2]), ms(took[len(took)*99/100])}, nil
+	for i, percent := range []int{50, 99} {
+		to[i] = append(to[i], ms(took[len(took)*percent/100]))
+	}
 }

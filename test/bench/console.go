@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -27,47 +26,23 @@ const (
 
 // consolePart measures the console in Chromium, with a phone's screen and a slowed
 // processor.
-func consolePart(l *testbed) ([]Figure, error) {
-	size, err := firstLoad()
-	if err != nil {
-		return nil, err
-	}
-	figures := []Figure{newFigure("what a browser gets before anything is shown, compressed", "KB", series{size}).want(atMost(150)).means("It opens on a bad line, too.")}
+func consolePart(l *testbed) []Figure {
+	_, size, err := web.FirstLoad()
+	check(err)
+	figures := []Figure{newFigure("what a browser gets before anything is shown, compressed", "KB", series{float64(size) / 1000}).want(atMost(150)).means("It opens on a bad line, too.")}
 	if l.o.Tiny {
-		return figures, nil // tests may run without a browser
+		return figures // tests may run without a browser
 	}
-	host, err := l.demoHost()
-	if err != nil {
-		return nil, err
-	}
-	s, err := l.site(siteConfig{upstreams: []string{"ws://" + host}})
-	if err != nil {
-		return nil, err
-	}
-	tokens, err := s.tokens(0)
-	if err != nil {
-		return nil, err
-	}
-	address := s.url() + "/#" + url.Values{"host": {hostName(0)}, "token": {tokens[0]}}.Encode()
+	s := l.site(siteConfig{upstreams: []string{l.demoHost(must(procs.FreeAddress()))}})
+	token := s.tokens(0)[0]
 	var shown, opened, scrolled, frames, unslowed, least, grown series
-	err = l.rounds(func(int) error {
-		b, err := l.browser()
-		if err != nil {
-			return err
-		}
+	l.rounds(func(int) {
+		b := l.browser()
 		defer b.close()
-		got, err := b.measure(address)
-		if err != nil {
-			return err
-		}
-		bare, err := b.bare(s.url(), hostName(0), tokens[0])
+		got := b.measure(s.console(token))
 		shown, opened, scrolled, grown = append(shown, got.Shown), append(opened, got.Opened), append(scrolled, got.Scrolled), append(grown, got.Grown)
-		frames, unslowed, least = append(frames, got.Frame), append(unslowed, got.Unslowed), append(least, bare)
-		return err
+		frames, unslowed, least = append(frames, got.Frame), append(unslowed, got.Unslowed), append(least, b.bare(s.url(), hostName(0), token))
 	})
-	if err != nil {
-		return nil, err
-	}
 	return append(figures,
 		newFigure("from the address to the list of sessions, nothing cached", "ms", shown).orient(atMost(1500)).means("One looks, and sees."),
 		newFigure(fmt.Sprintf("a session of %d turns opened", consoleTurns), "ms", opened).orient(atMost(500)).means("Long sessions open like short ones."),
@@ -75,29 +50,20 @@ func consolePart(l *testbed) ([]Figure, error) {
 		newFigure("200 deltas/s of one answer: work for a frame, p95", "ms", frames).beside("a page that only appends them to a pre", frames, least).orient(atMost(16)).means("Words come smoothly."),
 		newFigure("200 deltas/s of one answer, the processor not slowed down: work for a frame, p95", "ms", unslowed).want(atMost(16)).means("Words come smoothly."),
 		newFigure("memory of the page that 1200 deltas leave", "KB", grown),
-	), nil
+	)
 }
 
-func firstLoad() (float64, error) {
-	_, size, err := web.FirstLoad()
-	return float64(size) / 1000, err
+// console returns the address of the console for the first host.
+func (s *site) console(token string) string {
+	return s.url() + "/#" + url.Values{"host": {hostName(0)}, "token": {token}}.Encode()
 }
 
-// demoHost starts a host with the demo's sessions, and returns its address.
-func (b *testbed) demoHost() (string, error) {
-	ip, err := procs.FreeAddress()
-	if err != nil {
-		return "", err
-	}
+// demoHost starts a host with the demo's sessions at an IP address, and returns its URL.
+func (b *testbed) demoHost(ip string, flags ...string) string {
 	address := net.JoinHostPort(ip, "18990")
-	host := b.bench.Process("", "demo", procs.HostProgram, "--demo", "--listen", address)
-	return address, host.Launch(b.ctx, func() error {
-		conn, err := net.DialTimeout("tcp", address, time.Second)
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
-	})
+	host := b.bench.Process("", "demo", procs.HostProgram, append([]string{"--demo", "--listen", address}, flags...)...)
+	check(host.Launch(b.ctx, func() error { return reachable(address) }))
+	return "ws://" + address
 }
 
 // A browser is a Chromium with one page.
@@ -107,7 +73,7 @@ type browser struct {
 }
 
 // browser starts a Chromium. more are additional flags.
-func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error) {
+func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) *browser {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -116,7 +82,7 @@ func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error
 		}
 	}
 	if path == "" {
-		return nil, errors.New("no Chromium on the PATH")
+		fail("no Chromium on the PATH")
 	}
 	flags := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
@@ -128,42 +94,27 @@ func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error
 		_ = chromedp.Cancel(ctx) // waits for the browser's end
 		end()
 		endAllocator()
-	}}, nil
+	}}
 }
 
 // A measured is the result of a round: times in ms, and memory in KB.
 type measured struct{ Shown, Opened, Scrolled, Frame, Grown, Unslowed float64 }
 
-func (b *browser) measure(address string) (m measured, err error) {
-	phone := chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile)
-	if err := chromedp.Do(b.ctx, phone, slowed(slowdown), chromedp.Navigate(address)); err != nil {
-		return m, err
-	}
-	if err := b.until(`[...document.querySelectorAll("#sessions li")].length > 0`); err != nil {
-		return m, err
-	}
-	if m.Shown, err = b.number(`performance.now()`); err != nil {
-		return m, err
-	}
-	if err := b.prepare(); err != nil {
-		return m, err
-	}
-	if m.Opened, err = b.open(); err != nil {
-		return m, err
-	}
-	if m.Scrolled, err = b.scroll(); err != nil {
-		return m, err
-	}
-	if m.Frame, m.Grown, err = b.stream(); err != nil {
-		return m, err
-	}
-	if err := chromedp.Do(b.ctx, slowed(1)); err != nil {
-		return m, err
-	}
-	if m.Unslowed, _, err = b.stream(); err != nil {
-		return m, err
-	}
-	return m, chromedp.Do(b.ctx, slowed(slowdown))
+// phoneScreen gives a page the screen of a phone.
+var phoneScreen = chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile)
+
+func (b *browser) measure(address string) (m measured) {
+	check(chromedp.Do(b.ctx, phoneScreen, slowed(slowdown), chromedp.Navigate(address)))
+	b.until(`[...document.querySelectorAll("#sessions li")].length > 0`)
+	m.Shown = b.number(`performance.now()`)
+	b.prepare()
+	m.Opened = b.open()
+	m.Scrolled = b.scroll()
+	m.Frame, m.Grown = b.stream()
+	check(chromedp.Do(b.ctx, slowed(1)))
+	m.Unslowed, _ = b.stream()
+	check(chromedp.Do(b.ctx, slowed(slowdown)))
+	return m
 }
 
 // slowed makes the page's processor slower by a factor.
@@ -175,49 +126,49 @@ func slowed(times float64) chromedp.Action[chromedp.Void] {
 
 // scroll scrolls up through the turns of the open session for 10 s, by a screen in each
 // frame. It returns the time that the page worked for each frame.
-func (b *browser) scroll() (float64, error) {
-	err := errors.Join(
-		b.do(meter, `true`),
-		b.do(`window.top_ = false; (() => {
-			const log = document.querySelector("#log");
-			const ends = performance.now() + 10_000; // a slow machine stops before the first turn
-			let still = 0;
-			const up = () => {
-				const before = log.scrollTop;
-				log.scrollTop -= innerHeight;
-				still = log.scrollTop === before && !document.querySelector("#earlier") ? still + 1 : 0;
-				if (still < 5 && performance.now() < ends) requestAnimationFrame(up);
-				else window.top_ = true;
-			};
-			up();
-		})()`, `true`),
-		b.untilEach(500*time.Millisecond, `window.top_ === true`),
-	)
-	if err != nil {
-		return 0, err
-	}
-	took, err := b.number(`(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`)
-	if err != nil {
-		return 0, err
-	}
-	return took, b.do(`document.querySelector("#to-end")?.click()`, `document.querySelector("#to-end") === null`)
+func (b *browser) scroll() float64 {
+	b.do(meter, `true`)
+	b.do(`window.top_ = false; (() => {
+		const log = document.querySelector("#log");
+		const ends = performance.now() + 10_000; // a slow machine stops before the first turn
+		let still = 0;
+		const up = () => {
+			const before = log.scrollTop;
+			log.scrollTop -= innerHeight;
+			still = log.scrollTop === before && !document.querySelector("#earlier") ? still + 1 : 0;
+			if (still < 5 && performance.now() < ends) requestAnimationFrame(up);
+			else window.top_ = true;
+		};
+		up();
+	})()`, `true`)
+	b.untilEach(500*time.Millisecond, `window.top_ === true`)
+	took := b.number(frameP95)
+	b.do(`document.querySelector("#to-end")?.click()`, `document.querySelector("#to-end") === null`)
+	return took
 }
 
 // prepare creates a session with many turns, and returns to the list.
-func (b *browser) prepare() error {
-	return errors.Join(
-		b.do(`document.querySelector("#new-session").click()`, `document.querySelector("#create") !== null`),
-		b.do(`document.querySelector("#create").click()`, `document.querySelector("#composer") !== null`),
-		b.say(fmt.Sprintf("history %d", consoleTurns)),
-		b.until(`document.querySelectorAll("#turns > article").length >= 20 && document.querySelector("#stop") === null`),
-		b.do(`document.querySelector("#back").click()`, `!document.querySelector("#turns")?.children.length`),
-	)
+func (b *browser) prepare() {
+	b.newSession()
+	b.say(fmt.Sprintf("history %d", consoleTurns))
+	b.until(`document.querySelectorAll("#turns > article").length >= 20 && document.querySelector("#stop") === null`)
+	b.back()
+}
+
+func (b *browser) newSession() {
+	b.do(`document.querySelector("#new-session").click()`, `document.querySelector("#create") !== null`)
+	b.do(`document.querySelector("#create").click()`, `document.querySelector("#composer") !== null`)
+}
+
+// back returns to the list of sessions.
+func (b *browser) back() {
+	b.do(`document.querySelector("#back").click()`, `!document.querySelector("#turns")?.children.length`)
 }
 
 // open opens the session that prepare has created. It returns the time from the press
 // to the frame that shows the session's end.
-func (b *browser) open() (float64, error) {
-	err := b.do(`window.took = 0; (() => {
+func (b *browser) open() float64 {
+	b.do(`window.took = 0; (() => {
 		const row = [...document.querySelectorAll("#sessions li")].find((li) => li.textContent.includes("history"));
 		const from = performance.now();
 		const look = () => {
@@ -227,9 +178,6 @@ func (b *browser) open() (float64, error) {
 		row.querySelector("button").click();
 		look();
 	})()`, `window.took > 0`)
-	if err != nil {
-		return 0, err
-	}
 	return b.number(`window.took`)
 }
 
@@ -246,21 +194,20 @@ const meter = `window.frames_ = []; (() => {
 	requestAnimationFrame(next);
 })()`
 
+// frameP95 is the p95 of the recorded times.
+const frameP95 = `(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`
+
 // metered records frames until holds is true, and returns the p95 of their times. It
 // seldom checks holds, because the check itself makes the page work.
-func (b *browser) metered(holds string) (float64, error) {
-	if err := b.do(`window.frames_.length = 0`, `true`); err != nil {
-		return 0, err
-	}
+func (b *browser) metered(holds string) float64 {
+	b.do(`window.frames_.length = 0`, `true`)
 	select {
 	case <-b.ctx.Done():
-		return 0, context.Cause(b.ctx)
+		check(context.Cause(b.ctx))
 	case <-time.After(consoleStream):
 	}
-	if err := b.untilEach(500*time.Millisecond, holds); err != nil {
-		return 0, err
-	}
-	return b.number(`(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`)
+	b.untilEach(500*time.Millisecond, holds)
+	return b.number(frameP95)
 }
 
 // bareScript makes an empty page of the relay show the same stream with as little work
@@ -300,86 +247,72 @@ const bareScript = `window.talking = ''; window.bare = async (host, token, promp
 
 // bare measures the same as stream, on a page that only appends the words to a pre
 // element.
-func (b *browser) bare(relay, host, token string) (float64, error) {
-	if err := chromedp.Do(b.ctx, chromedp.Navigate(relay+"/outside.js")); err != nil { // the browser shows this script as text
-		return 0, err
-	}
-	err := errors.Join(
-		b.do(meter, `true`),
-		b.do(bareScript, `true`),
-		b.do(fmt.Sprintf(`bare(%q, %q, "talk %d")`, host, token, deltas), `window.talking !== ""`),
-	)
-	if err != nil {
-		return 0, err
-	}
+func (b *browser) bare(relay, host, token string) float64 {
+	check(chromedp.Do(b.ctx, chromedp.Navigate(relay+"/outside.js"))) // the browser shows this script as text
+	b.do(meter, `true`)
+	b.do(bareScript, `true`)
+	b.do(fmt.Sprintf(`bare(%q, %q, "talk %d")`, host, token, deltas), `window.talking !== ""`)
 	return b.metered(`window.talking === "done"`)
 }
 
 // stream makes the agent stream a long text. It returns how long the page works for
 // each frame, and how much its memory grows.
-func (b *browser) stream() (frame, grown float64, err error) {
-	before, err := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
-	if err != nil {
-		return 0, 0, err
-	}
-	err = errors.Join(
-		b.do(meter, `true`),
-		b.say(fmt.Sprintf("talk %d", deltas)),
-		b.until(`document.querySelector("#stop") !== null`),
-	)
-	if err != nil {
-		return 0, 0, err
-	}
-	if frame, err = b.metered(`document.querySelector("#stop") === null`); err != nil {
-		return 0, 0, err
-	}
-	after, err := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
-	return frame, max(0, after-before), err
+func (b *browser) stream() (frame, grown float64) {
+	before := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
+	b.do(meter, `true`)
+	b.say(fmt.Sprintf("talk %d", deltas))
+	b.until(`document.querySelector("#stop") !== null`)
+	frame = b.metered(`document.querySelector("#stop") === null`)
+	after := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
+	return frame, max(0, after-before)
 }
 
-func (b *browser) say(prompt string) error {
-	return b.do(fmt.Sprintf(`(() => {
-		const at = document.querySelector("#prompt");
+func (b *browser) say(prompt string) {
+	b.enter("#prompt", prompt, "#send", fmt.Sprintf(`document.querySelector("#turns").textContent.includes(%q)`, prompt))
+}
+
+// enter enters a text into a field, presses a button, and waits until holds is true.
+func (b *browser) enter(field, text, button, holds string) {
+	b.do(fmt.Sprintf(`(() => {
+		const at = document.querySelector(%q);
 		at.value = %q;
 		at.dispatchEvent(new Event("input", {bubbles: true}));
-		setTimeout(() => document.querySelector("#send").click(), 100);
-	})()`, prompt), `document.querySelector("#turns").textContent.includes(`+fmt.Sprintf("%q", prompt)+`)`)
+		setTimeout(() => document.querySelector(%q).click(), 100);
+	})()`, field, text, button), holds)
 }
 
 // do runs a script, and waits until holds is true.
-func (b *browser) do(js, holds string) error {
+func (b *browser) do(js, holds string) {
 	if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[any](js+"; null")); err != nil {
-		return fmt.Errorf("%s: %w", js, err)
+		fail("%s: %w", js, err)
 	}
-	return b.until(holds)
+	b.until(holds)
 }
 
 // patience limits each step.
 const patience = time.Minute
 
-func (b *browser) until(holds string) error {
-	return b.untilEach(5*time.Millisecond, holds)
-}
+func (b *browser) until(holds string) { b.untilEach(5*time.Millisecond, holds) }
 
-func (b *browser) untilEach(pause time.Duration, holds string) error {
+func (b *browser) untilEach(pause time.Duration, holds string) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
 		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](holds))
 		if err != nil {
-			return fmt.Errorf("%s: %w", holds, err)
+			fail("%s: %w", holds, err)
 		}
 		if ok {
-			return nil
+			return
 		}
 	}
-	return fmt.Errorf("waited %v for %s", patience, holds)
+	fail("waited %v for %s", patience, holds)
 }
 
-func (b *browser) number(js string) (float64, error) {
+func (b *browser) number(js string) float64 {
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[float64](js))
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", js, err)
+		fail("%s: %w", js, err)
 	}
-	return v, nil
+	return v
 }

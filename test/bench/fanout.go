@@ -26,105 +26,62 @@ const deliveries = "M deliveries per CPU-second"
 
 // fanout measures the processor time that the relay needs to send a host's actions to
 // many clients.
-func fanout(b *testbed) (figures []Figure, err error) {
-	s, relay, err := b.oneHost(siteConfig{})
-	if err != nil {
-		return nil, err
-	}
-	nats, err := b.natsServer()
-	if err != nil {
-		return nil, err
-	}
-	writer, err := b.writer()
-	if err != nil {
-		return nil, err
-	}
+func fanout(b *testbed) (figures []Figure) {
+	s, relay := b.oneHost(siteConfig{})
+	nats := b.natsServer()
+	writer := b.writer()
 	for _, n := range []int{1, 2, 5, 10, 100, 1000} {
-		more, err := b.fanoutTo(s, n, []*system{relay, nats, writer, b.direct()})
-		if err != nil {
-			return nil, fmt.Errorf("%d clients: %w", n, err)
-		}
-		figures = append(figures, more...)
+		within(fmt.Sprintf("%d clients", n), func() {
+			figures = append(figures, b.fanoutTo(s, n, []*system{relay, nats, writer, b.direct()})...)
+		})
 	}
-	more, err := b.fanoutTLS()
-	return append(figures, more...), err
+	return append(figures, b.fanoutTLS()...)
 }
 
 // fanoutTLS measures the same as fanout with TLS between relay and clients.
-func (b *testbed) fanoutTLS() ([]Figure, error) {
-	_, relay, err := b.oneHost(siteConfig{name: "tls", tls: true})
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) fanoutTLS() []Figure {
+	_, relay := b.oneHost(siteConfig{name: "tls", tls: true})
 	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), b.dir)
-	if err != nil {
-		return nil, err
-	}
-	nats, err := b.startNATS("nats-server-tls", cert, key)
-	if err != nil {
-		return nil, err
-	}
+	check(err)
+	nats := b.startNATS("nats-server-tls", cert, key)
 	const n = 100
 	perCPU := make([]series, 2)
 	crowds := make([]*crowd, 2)
 	for i, way := range []*system{relay, nats} {
-		if crowds[i], err = b.join(way, fmt.Sprintf("tls-%d", i), b.many(n), 0, actionSize); err != nil {
-			return nil, err
-		}
+		crowds[i] = b.join(way, fmt.Sprintf("tls-%d", i), b.many(n), 0, actionSize)
 	}
-	err = b.rounds(func(int) error {
+	b.rounds(func(int) {
 		for i, c := range crowds {
-			got, err := c.hear(saturated(n), b.long(roundTime), false)
-			if err != nil {
-				return err
-			}
+			got := c.hear(saturated(n), b.long(roundTime), false)
 			perCPU[i] = append(perCPU[i], got.perCPU()/1e6)
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return []Figure{newFigure("100 clients, saturated, with TLS", deliveries, perCPU[0]).beside(nats.name+" with TLS", perCPU[0], perCPU[1])}, nil
+	return []Figure{newFigure("100 clients, saturated, with TLS", deliveries, perCPU[0]).beside(nats.name+" with TLS", perCPU[0], perCPU[1])}
 }
 
 // fanoutTo measures systems with n clients each. The first system is the relay.
-func (b *testbed) fanoutTo(s *site, n int, systems []*system) ([]Figure, error) {
+func (b *testbed) fanoutTo(s *site, n int, systems []*system) []Figure {
 	crowds := make([]*crowd, len(systems))
 	for i, way := range systems {
-		var err error
-		if crowds[i], err = b.join(way, fmt.Sprintf("w%d-n%d", i, n), b.many(n), 0, actionSize); err != nil {
-			return nil, err
-		}
-		if _, err := crowds[i].hear(saturated(n), b.long(100*time.Millisecond), false); err != nil { // warms up
-			return nil, err
-		}
+		crowds[i] = b.join(way, fmt.Sprintf("w%d-n%d", i, n), b.many(n), 0, actionSize)
+		crowds[i].hear(saturated(n), b.long(100*time.Millisecond), false) // warms up
 	}
 	perCPU := make([]series, len(systems))
 	var agent, wall series
-	err := b.rounds(func(int) error {
+	b.rounds(func(int) {
 		for i, c := range crowds {
-			got, err := c.hear(saturated(n), b.long(roundTime), false, s.agents[0].Pid())
-			if err != nil {
-				return err
-			}
+			got := c.hear(saturated(n), b.long(roundTime), false, s.agents[0].Pid())
 			perCPU[i] = append(perCPU[i], got.perCPU()/1e6)
 			if i == 0 {
 				agent = append(agent, float64(got.Delivered)/got.Others[0].Seconds()/1e6)
 				wall = append(wall, float64(got.Delivered)/got.Took.Seconds()/1e6)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	for _, c := range crowds {
-		if err := c.leave(); err != nil {
-			return nil, err
-		}
+		c.leave()
 	}
-	return fanoutFigures(n, systems, perCPU, agent, wall), nil
+	return fanoutFigures(n, systems, perCPU, agent, wall)
 }
 
 const fanoutMeaning = "How many viewers a relay's processor carries: the more deliveries a second of it makes, the fewer machines."

@@ -15,27 +15,19 @@ import (
 
 // feed measures what it costs to publish a single viewer's notifications on NATS while
 // a reader listens there. It compares this with a relay without readers.
-func feed(b *testbed) ([]Figure, error) {
+func feed(b *testbed) []Figure {
 	sites, ways := make([]*site, 2), make([]*system, 2)
 	for i, cfg := range []siteConfig{{name: "fed", natsListen: true}, {name: "plain"}} {
-		var err error
-		if sites[i], ways[i], err = b.oneHost(cfg); err != nil {
-			return nil, err
-		}
+		sites[i], ways[i] = b.oneHost(cfg)
 	}
-	heard, err := sites[0].read()
-	if err != nil {
-		return nil, err
-	}
+	heard := sites[0].read()
 	var figures []Figure
 	for _, work := range []struct {
 		name string
 		pace loadgen.Pace
 	}{{"2000 actions/s in bursts of 20", streaming}, {"saturated", saturated(1)}} {
-		got, err := b.feedAt(work.pace, sites, ways, heard)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", work.name, err)
-		}
+		var got fedSample
+		within(work.name, func() { got = b.feedAt(work.pace, sites, ways, heard) })
 		title := "one viewer and a reader at NATS, " + work.name + ": "
 		const unit, peer = "µs a message", "without a reader"
 		figures = append(figures,
@@ -44,7 +36,7 @@ func feed(b *testbed) ([]Figure, error) {
 			newFigure(title+"relay", unit, got.relays[0]).beside(peer, got.relays[0], got.relays[1]),
 			newFigure(title+"heard by the reader", "% of the messages", got.heard))
 	}
-	return figures, nil
+	return figures
 }
 
 // A fedSample has the processor times for each message, with a reader and without.
@@ -55,25 +47,18 @@ type fedSample struct {
 }
 
 // feedAt measures the programs of each site with one viewer, in turns.
-func (b *testbed) feedAt(pace loadgen.Pace, sites []*site, ways []*system, heard *atomic.Int64) (got fedSample, err error) {
+func (b *testbed) feedAt(pace loadgen.Pace, sites []*site, ways []*system, heard *atomic.Int64) (got fedSample) {
 	crowds := make([]*crowd, len(sites))
 	for i, way := range ways {
-		if crowds[i], err = b.join(way, fmt.Sprintf("%s-%d", sites[i].cfg.name, b.slots), 1, 0, actionSize); err != nil {
-			return got, err
-		}
+		crowds[i] = b.join(way, fmt.Sprintf("%s-%d", sites[i].cfg.name, b.slots), 1, 0, actionSize)
 		for warm := false; !warm; warm = i > 0 || heard.Load() > 0 {
-			if _, err := crowds[i].hear(pace, b.long(400*time.Millisecond), false); err != nil {
-				return got, err
-			}
+			crowds[i].hear(pace, b.long(400*time.Millisecond), false)
 		}
 	}
-	err = b.rounds(func(int) error {
+	b.rounds(func(int) {
 		for i, c := range crowds {
 			began := heard.Load()
-			sample, err := c.hear(pace, b.long(time.Second), false, sites[i].agents[0].Pid())
-			if err != nil {
-				return err
-			}
+			sample := c.hear(pace, b.long(time.Second), false, sites[i].agents[0].Pid())
 			n := float64(sample.Delivered)
 			got.both[i] = append(got.both[i], micros(sample.CPU+sample.Others[0])/n)
 			got.relays[i] = append(got.relays[i], micros(sample.CPU)/n)
@@ -81,26 +66,20 @@ func (b *testbed) feedAt(pace loadgen.Pace, sites []*site, ways []*system, heard
 				got.heard = append(got.heard, 100*float64(heard.Load()-began)/n)
 			}
 		}
-		return nil
 	})
 	for _, c := range crowds {
-		if err == nil {
-			err = c.leave()
-		}
+		c.leave()
 	}
-	return got, err
+	return got
 }
 
 func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }
 
 // read makes a NATS client receive all messages for the site's first host, until the
 // part ends. It returns a counter of these messages.
-func (s *site) read() (heard *atomic.Int64, err error) {
-	creds, err := s.keys.Authority().ChannelReader(s.tenant(0), hostName(0), auth.MaxReaderTTL)
-	if err != nil {
-		return nil, err
-	}
-	heard = new(atomic.Int64)
+func (s *site) read() *atomic.Int64 {
+	creds := must(s.keys.Authority().ChannelReader(s.tenant(0), hostName(0), auth.MaxReaderTTL))
+	heard := new(atomic.Int64)
 	ctx, cancel := context.WithCancel(s.bed.ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -115,5 +94,5 @@ func (s *site) read() (heard *atomic.Int64, err error) {
 		cancel()
 		wg.Wait()
 	})
-	return heard, nil
+	return heard
 }

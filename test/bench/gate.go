@@ -15,30 +15,27 @@ import (
 const gateBenchmark = "BenchmarkGates"
 
 // gates measures what it costs to read a frame. It runs the Go benchmark in each round.
-func gates(b *testbed) ([]Figure, error) {
+func gates(b *testbed) []Figure {
 	program := filepath.Join(b.dir, "hostagent.test")
 	args := []string{"test", "-ldflags=-s -w", "-c", "-o", program, "ahprelay/hostagent"}
 	if b.o.Tiny { // as make test compiles the package anyway
 		args = slices.Insert(args, 1, "-race", "-tags=lockorder")
 	}
 	if out, err := exec.CommandContext(b.ctx, "go", args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build: %w\n%s", err, out)
+		fail("build: %w\n%s", err, out)
 	}
 	results := map[string]*goResult{}
-	err := b.rounds(func(int) error {
+	b.rounds(func(int) {
 		cmd := exec.CommandContext(b.ctx, program, "-test.run=^$", "-test.bench=^"+gateBenchmark+"$", "-test.benchmem",
 			"-test.benchtime="+b.long(300*time.Millisecond).String())
 		cmd.Dir = b.dir
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
+			fail("%w\n%s", err, out)
 		}
-		return readGoResults(string(out), results)
+		check(readGoResults(string(out), results))
 	})
-	if err != nil {
-		return nil, err
-	}
-	return gateFigures(results)
+	return must(gateFigures(results))
 }
 
 func gateFigures(results map[string]*goResult) (figures []Figure, err error) {

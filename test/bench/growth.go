@@ -16,43 +16,23 @@ var oneByOne = loadgen.Pace{Burst: 20, Window: 20}
 
 // growth measures how the relay's cost for a delivery changes with more clients and
 // with more hosts.
-func growth(b *testbed) ([]Figure, error) {
-	figures, err := b.moreClients([]int{10, 100, 1000, 5000})
-	if err != nil {
-		return nil, err
-	}
-	more, err := b.moreHosts([]int{1, 10, 100, 1000})
-	return append(figures, more...), err
+func growth(b *testbed) []Figure {
+	return append(b.moreClients([]int{10, 100, 1000, 5000}), b.moreHosts([]int{1, 10, 100, 1000})...)
 }
 
 // moreClients measures a host with each number of clients.
-func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
-	s, relay, err := b.oneHost(siteConfig{name: "clients"})
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) moreClients(numbers []int) []Figure {
+	s, relay := b.oneHost(siteConfig{name: "clients"})
 	defer s.end()
-	writer, err := b.together()
-	if err != nil {
-		return nil, err
-	}
+	writer := b.together()
 	defer writer.stop()
 	var crowds, least []*crowd
 	for _, n := range numbers {
-		c, err := b.join(relay, fmt.Sprintf("clients-%d", n), b.many(n), 0, actionSize)
-		if err != nil {
-			return nil, err
-		}
-		w, err := b.join(writer, fmt.Sprintf("written-%d", n), b.many(n), 0, actionSize)
-		if err != nil {
-			return nil, err
-		}
+		c := b.join(relay, fmt.Sprintf("clients-%d", n), b.many(n), 0, actionSize)
+		w := b.join(writer, fmt.Sprintf("written-%d", n), b.many(n), 0, actionSize)
 		crowds, least = append(crowds, c), append(least, w)
 	}
-	cost, err := b.growing(append(slices.Clone(crowds), least...))
-	if err != nil {
-		return nil, err
-	}
+	cost := b.growing(append(slices.Clone(crowds), least...))
 	const work, base = "%d clients of one host, bursts of 20", 1 // the figures are compared with that for 100 clients
 	cost, leastCost := cost[:len(numbers)], cost[len(numbers):]
 	var figures []Figure
@@ -66,7 +46,7 @@ func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
 			figures = append(figures, grown(fmt.Sprintf("%d clients, a delivery", n), fmt.Sprintf("times that of %d", numbers[base]), cost[i].over(cost[base]), leastCost[i].over(leastCost[base]), writer))
 		}
 	}
-	return figures, nil
+	return figures
 }
 
 // clientsOfHost is the number of clients of each host in moreHosts.
@@ -75,45 +55,27 @@ const clientsOfHost = 20
 // moreHosts measures a relay with each number of hosts. For the largest number it
 // starts another relay, so that this number of idle hosts does not add to the cost of
 // smaller numbers.
-func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
+func (b *testbed) moreHosts(numbers []int) []Figure {
 	last := len(numbers) - 1
 	beside := 0 // connections to the server that only writes, which take the place of hosts
 	for _, n := range numbers[:last] {
 		beside += n
 	}
-	room, err := b.roomForHosts(numbers[last], numbers[last-1]+beside)
-	if err != nil {
-		return nil, err
-	}
+	room := b.roomForHosts(numbers[last], numbers[last-1]+beside)
 	numbers = append(slices.Clone(numbers[:last]), room)
 	var crowds []*crowd
 	for i, some := range [][]int{numbers[:last], numbers[last:]} {
-		more, end, err := b.hostsAt(fmt.Sprintf("hosts-%d", i), some)
-		if end != nil {
-			defer end()
-		}
-		if err != nil {
-			return nil, err
-		}
+		more, end := b.hostsAt(fmt.Sprintf("hosts-%d", i), some)
+		defer end()
 		crowds = append(crowds, more...)
 	}
-	writer, err := b.together()
-	if err != nil {
-		return nil, err
-	}
+	writer := b.together()
 	defer writer.stop()
 	var least []*crowd
 	for _, n := range numbers[:last] {
-		w, err := b.writtenTo(writer, n)
-		if err != nil {
-			return nil, err
-		}
-		least = append(least, w)
+		least = append(least, b.writtenTo(writer, n))
 	}
-	cost, err := b.growing(append(crowds, least...))
-	if err != nil {
-		return nil, err
-	}
+	cost := b.growing(append(crowds, least...))
 	cost, leastCost := cost[:len(numbers)], cost[len(numbers):]
 	var figures []Figure
 	for i, n := range numbers {
@@ -129,7 +91,7 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 			figures = append(figures, grown(fmt.Sprintf("%d hosts, a delivery", n), "times that of one", cost[i].over(cost[0]), leastCost[i].over(leastCost[0]), writer))
 		}
 	}
-	return figures, nil
+	return figures
 }
 
 // grown compares how much the relay's cost for a delivery grows with how much it grows
@@ -140,26 +102,19 @@ func grown(work, unit string, relay, least series, writer *system) Figure {
 }
 
 // writtenTo connects the clients of n hosts to a server that only writes.
-func (b *testbed) writtenTo(writer *system, n int) (*crowd, error) {
-	c, err := b.newCrowd(writer, b.many(clientsOfHost), actionSize)
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) writtenTo(writer *system, n int) *crowd {
+	c := b.newCrowd(writer, b.many(clientsOfHost), actionSize)
 	for i := range b.many(n) {
-		if _, err := c.add(writer, fmt.Sprintf("written-%d-%d", n, i), c.readers, 0); err != nil {
-			return nil, err
-		}
+		c.add(writer, fmt.Sprintf("written-%d-%d", n, i), c.readers, 0)
 	}
-	return c, nil
+	return c
 }
 
 // roomForHosts returns how many hosts the limit for open files permits, at most most.
 // others counts connections that exist already, in hosts.
-func (b *testbed) roomForHosts(most, others int) (int, error) {
+func (b *testbed) roomForHosts(most, others int) int {
 	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return 0, err
-	}
+	check(unix.Getrlimit(unix.RLIMIT_NOFILE, &files))
 	// One process holds the host's connections to all clients and host-agents, and another
 	// holds the connections of the host-agents.
 	const each = clientsOfHost + 2
@@ -167,73 +122,48 @@ func (b *testbed) roomForHosts(most, others int) (int, error) {
 	if room < most {
 		b.say("%d files may be open, so there are %d hosts and not %d", files.Cur, room, most)
 	}
-	return min(room, most), nil
+	return min(room, most)
 }
 
 // hostsAt starts a relay with as many hosts as the last number, each with its clients.
-// For each number, it returns a crowd that uses as many of these hosts. end, if not
-// nil, stops the relay.
-func (b *testbed) hostsAt(name string, numbers []int) (crowds []*crowd, end func(), err error) {
+// For each number, it returns a crowd that uses as many of these hosts. end stops the
+// relay.
+func (b *testbed) hostsAt(name string, numbers []int) (crowds []*crowd, end func()) {
 	most := b.many(numbers[len(numbers)-1])
 	began := time.Now()
-	s, err := b.site(siteConfig{name: name, hosts: most, together: true, relayFlags: audienceLimits})
-	if err != nil {
-		return nil, nil, err
-	}
+	s := b.site(siteConfig{name: name, hosts: most, together: true, relayFlags: audienceLimits})
 	b.say("%d hosts are online after %.1f s", most, time.Since(began).Seconds())
-	all, err := b.acrossHosts(s, name, most)
-	if err != nil {
-		return nil, s.end, err
-	}
+	all := b.acrossHosts(s, name, most)
 	b.say("%d clients are there after %.1f s", most*all.readers, time.Since(began).Seconds())
 	for _, n := range numbers {
 		some := *all // the smaller crowd uses the first of the same hosts
 		some.groups, some.channels = all.groups[:b.many(n)], all.channels[:b.many(n)]
 		crowds = append(crowds, &some)
 	}
-	return crowds, s.end, nil
+	return crowds, s.end
 }
 
 // acrossHosts connects clients to n hosts.
-func (b *testbed) acrossHosts(s *site, name string, n int) (*crowd, error) {
-	first, err := s.system(0)
-	if err != nil {
-		return nil, err
-	}
-	c, err := b.newCrowd(first, b.many(clientsOfHost), actionSize)
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) acrossHosts(s *site, name string, n int) *crowd {
+	c := b.newCrowd(s.system(0), b.many(clientsOfHost), actionSize)
 	for i := range n {
-		way, err := s.system(i)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := c.add(way, fmt.Sprintf("%s-%d", name, i), c.readers, 0); err != nil {
-			return nil, err
-		}
+		c.add(s.system(i), fmt.Sprintf("%s-%d", name, i), c.readers, 0)
 	}
-	return c, nil
+	return c
 }
 
 // growing returns the relay's cost for a delivery, in µs, for each crowd.
-func (b *testbed) growing(crowds []*crowd) ([]series, error) {
+func (b *testbed) growing(crowds []*crowd) []series {
 	for _, c := range crowds {
-		if _, err := c.hear(oneByOne, b.long(100*time.Millisecond), false); err != nil { // warms up
-			return nil, err
-		}
+		c.hear(oneByOne, b.long(100*time.Millisecond), false) // warms up
 	}
 	cost := make([]series, len(crowds))
-	err := b.rounds(func(int) error {
+	b.rounds(func(int) {
 		for i := range 2 * len(crowds) { // twice and in turns, so that a disturbance of the machine affects all crowds
 			i %= len(crowds)
-			got, err := crowds[i].hear(oneByOne, b.long(300*time.Millisecond), false)
-			if err != nil {
-				return err
-			}
-			cost[i] = append(cost[i], got.CPU.Seconds()*1e6/float64(got.Delivered))
+			got := crowds[i].hear(oneByOne, b.long(300*time.Millisecond), false)
+			cost[i] = append(cost[i], micros(got.CPU)/float64(got.Delivered))
 		}
-		return nil
 	})
-	return cost, err
+	return cost
 }

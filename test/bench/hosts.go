@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -22,104 +21,63 @@ const hostsIdle = 30 * time.Second
 // hosts measures the memory that each further host-agent takes at a relay, and the
 // processor time for a thousand idle host-agents. Meanwhile their connections are
 // pinged and their leases are renewed.
-func hosts(b *testbed) ([]Figure, error) {
+func hosts(b *testbed) []Figure {
 	few, more := b.many(50), b.many(1000)
 	var memory, cost, second series
-	err := b.rounds(func(round int) error {
-		s, err := b.site(siteConfig{name: fmt.Sprintf("hosts-%d", round), hosts: few, together: true})
-		if err != nil {
-			return err
-		}
+	b.rounds(func(round int) {
+		s := b.site(siteConfig{name: fmt.Sprintf("hosts-%d", round), hosts: few, together: true})
 		defer s.end()
 		waitIdle(b)
-		before, err := resident(s.relay.Pid())
-		if err != nil {
-			return err
-		}
+		before := resident(s.relay.Pid())
 		s.cfg.hosts += more
-		if err := s.comeTogether(few); err != nil {
-			return err
-		}
+		s.comeTogether(few)
 		waitIdle(b)
-		used, err := loadgen.CPU(s.relay.Pid())
-		if err != nil {
-			return err
-		}
+		used := must(loadgen.CPU(s.relay.Pid()))
 		began := time.Now()
 		waitIdle(b)
-		now, err := loadgen.CPU(s.relay.Pid())
-		if err != nil {
-			return err
-		}
-		after, err := resident(s.relay.Pid())
-		memory = append(memory, (after-before)/float64(more)/1024)
+		now := must(loadgen.CPU(s.relay.Pid()))
+		memory = append(memory, (resident(s.relay.Pid())-before)/float64(more)/1024)
 		cost = append(cost, 100*float64(now-used)/float64(time.Since(began)))
-		if err != nil {
-			return err
-		}
-		each, err := seconds(b, round, few, more)
-		second = append(second, each)
-		return err
+		second = append(second, seconds(b, round, few, more))
 	})
-	if err != nil {
-		return nil, err
-	}
 	return []Figure{
 		newFigure("one more connected host-agent, at the relay", "KiB", memory).want(atMost(120)).means("A relay has room for as many hosts as there are."),
 		newFigure("one more second connection, idle, at the relay", "KiB", second).want(atMost(40)).means("Each host-agent keeps one to another relay."),
 		newFigure("1000 host-agents on whose hosts nothing happens, at the relay", "% of a core", cost).orient(atMost(1)).means("They cost it nothing while nothing happens."),
-	}, nil
+	}
 }
 
 // seconds measures the memory that each idle second connection takes at a relay, in
 // KiB.
-func seconds(b *testbed, round, few, more int) (each float64, err error) {
-	s, err := b.site(siteConfig{name: fmt.Sprintf("seconds-%d", round), hosts: few, together: true})
-	if err != nil {
-		return 0, err
-	}
+func seconds(b *testbed, round, few, more int) float64 {
+	s := b.site(siteConfig{name: fmt.Sprintf("seconds-%d", round), hosts: few, together: true})
 	defer s.end()
 	waitIdle(b)
-	before, err := resident(s.relay.Pid())
-	if err != nil {
-		return 0, err
-	}
-	end, err := s.openSecond(b, more)
-	defer end()
-	if err != nil {
-		return 0, err
-	}
+	before := resident(s.relay.Pid())
+	defer s.openSecond(b, more)()
 	waitIdle(b)
-	after, err := resident(s.relay.Pid())
-	return (after - before) / float64(more) / 1024, err
+	return (resident(s.relay.Pid()) - before) / float64(more) / 1024
 }
 
 // openSecond opens an idle second connection for each of the first n hosts. end closes
 // them.
-func (s *site) openSecond(b *testbed, n int) (end func(), err error) {
+func (s *site) openSecond(b *testbed, n int) (end func()) {
 	var open []*websocket.Conn
-	end = func() {
+	for i := range n {
+		ws, response, err := websocket.Dial(b.ctx, "ws"+strings.TrimPrefix(s.url(), "http")+"/nats", &websocket.DialOptions{
+			HTTPHeader: http.Header{"Authorization": {"Bearer " + s.hostToken(i)}, broker.StandbyHeader: {"1"}},
+		})
+		check(err)
+		open = append(open, ws)
+		if response.Header.Get(broker.StandbyHeader) == "" {
+			fail("the relay has no unused second connections of host-agents")
+		}
+	}
+	return func() {
 		for _, ws := range open {
 			_ = ws.CloseNow()
 		}
 	}
-	for i := range n {
-		token, err := s.hostToken(i)
-		if err != nil {
-			return end, err
-		}
-		ws, response, err := websocket.Dial(b.ctx, "ws"+strings.TrimPrefix(s.url(), "http")+"/nats", &websocket.DialOptions{
-			HTTPHeader: http.Header{"Authorization": {"Bearer " + token}, broker.StandbyHeader: {"1"}},
-		})
-		if err != nil {
-			return end, err
-		}
-		open = append(open, ws)
-		if response.Header.Get(broker.StandbyHeader) == "" {
-			return end, errors.New("the relay has no unused second connections of host-agents")
-		}
-	}
-	return end, nil
 }
 
 // waitIdle waits for hostsIdle, or until the part ends.

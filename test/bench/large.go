@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"sync"
 	"time"
 
 	"ahprelay/test/bench/loadgen"
@@ -20,64 +19,38 @@ type pair struct {
 }
 
 // large measures how much the large messages of a client delay the other clients.
-func large(b *testbed) ([]Figure, error) {
-	_, relay, err := b.oneHost(siteConfig{})
-	if err != nil {
-		return nil, err
-	}
-	reader, err := b.start("reader", loadgen.ClientsRole) // a separate process, so that the reader's work does not delay the callers
-	if err != nil {
-		return nil, err
-	}
+func large(b *testbed) []Figure {
+	_, relay := b.oneHost(siteConfig{})
+	reader := b.start("reader", loadgen.ClientsRole) // a separate process, so that the reader's work does not delay the callers
 	pairs := []*pair{{name: "relay"}, {name: "direct"}}
 	for i, way := range []*system{relay, b.direct()} {
-		if err := way.callers(b.clients, pairs[i].name, b.many(20)); err != nil {
-			return nil, err
-		}
-		if err := way.callers(reader, pairs[i].name+"-large", 1); err != nil {
-			return nil, err
-		}
+		way.callers(b.clients, pairs[i].name, b.many(20))
+		way.callers(reader, pairs[i].name+"-large", 1)
 	}
-	err = b.rounds(func(int) error {
+	b.rounds(func(int) {
 		for _, p := range pairs {
-			if err := b.measurePair(p, reader); err != nil {
-				return err
-			}
+			b.measurePair(p, reader)
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	r, d := pairs[0], pairs[1]
 	return []Figure{
 		newFigure("p99 of 20 clients that exchange 512 B, added by one that reads 128 MiB frames", "ms", r.added).beside(directName, r.added, d.added).orient(atMost(10)).means("Somebody opens a huge session, and others type on."),
 		newFigure("the one that reads 128 MiB frames", "MB/s", r.rate).beside(directName, r.rate, d.rate).orient(atLeast(400)).means("A huge session opens in a second where the network lets it."),
-	}, nil
+	}
 }
 
 // measurePair measures the callers without the reader, and beside it.
-func (b *testbed) measurePair(p *pair, reader *loadgen.Process) error {
+func (b *testbed) measurePair(p *pair, reader *loadgen.Process) {
 	small := loadgen.CallArgs{Group: p.name, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond}
-	var alone, beside, one loadgen.CallReply
-	if err := b.clients.Call("Clients.Call", small, &alone); err != nil {
-		return err
-	}
+	var alone, during, one loadgen.CallReply
+	check(b.clients.Call("Clients.Call", small, &alone))
 	answer := largest
 	if b.o.Tiny {
 		answer = 1 << 20
 	}
 	big := loadgen.CallArgs{Group: p.name + "-large", Request: 512, Answer: answer, For: small.For}
-	var wg sync.WaitGroup
-	var failed error
-	wg.Go(func() { failed = reader.Call("Clients.Call", big, &one) })
-	err := b.clients.Call("Clients.Call", small, &beside)
-	wg.Wait()
-	if err == nil {
-		err = failed
-	}
+	beside(func() { check(b.clients.Call("Clients.Call", small, &during)) }, func() { check(reader.Call("Clients.Call", big, &one)) })
 	p.alone = append(p.alone, ms(alone.Delays.P99))
-	p.added = append(p.added, ms(beside.Delays.P99-alone.Delays.P99))
+	p.added = append(p.added, ms(during.Delays.P99-alone.Delays.P99))
 	p.rate = append(p.rate, float64(one.Delays.Count)*float64(answer)/one.Took.Seconds()/1e6)
-	return err
 }

@@ -8,51 +8,32 @@ import (
 
 // latency measures how much time relay, NATS and host-agent add to a request and its
 // response.
-func latency(b *testbed) ([]Figure, error) { return b.bothSlacks((*testbed).latency) }
+func latency(b *testbed) []Figure { return b.bothSlacks((*testbed).latency) }
 
-func (b *testbed) latency(slack string) ([]Figure, error) {
-	ports, err := b.site(siteConfig{name: b.prefix + "through-relay-port"})
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) latency(slack string) []Figure {
+	ports := b.site(siteConfig{name: b.prefix + "through-relay-port"})
 	defer ports.end()
-	tcp, err := b.site(siteConfig{name: b.prefix + "nats-tcp", natsTCP: true})
-	if err != nil {
-		return nil, err
-	}
+	tcp := b.site(siteConfig{name: b.prefix + "nats-tcp", natsTCP: true})
 	defer tcp.end()
 	systems := []*system{b.direct(), nil, nil}
 	for i, s := range []*site{ports, tcp} {
-		if systems[i+1], err = s.system(0); err != nil {
-			return nil, err
-		}
+		systems[i+1] = s.system(0)
 	}
 	names := []string{"direct", "ports", "tcp"}
 	for i, way := range systems {
-		if err := way.callers(b.clients, names[i], 1); err != nil {
-			return nil, err
-		}
-		if _, err := b.ask(names[i], 100*time.Millisecond); err != nil { // warms up
-			return nil, err
-		}
+		way.callers(b.clients, names[i], 1)
+		b.ask(names[i], 100*time.Millisecond) // warms up
 	}
 	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
-	err = b.rounds(func(int) error {
+	b.rounds(func(int) {
 		for range 4 { // in turns, so that a disturbance of the machine affects all systems
 			for i, name := range names {
-				delays, err := b.ask(name, 400*time.Millisecond)
-				if err != nil {
-					return err
-				}
+				delays := b.ask(name, 400*time.Millisecond)
 				p50[i], p99[i] = append(p50[i], ms(delays.P50)), append(p99[i], ms(delays.P99))
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return latencyFigures(p50, p99, slack), nil
+	return latencyFigures(p50, p99, slack)
 }
 
 func latencyFigures(p50, p99 []series, slack string) []Figure {
@@ -72,8 +53,8 @@ const requestMost = 0.15
 
 // ask lets a group of callers send requests one after another, and returns their
 // delays.
-func (b *testbed) ask(group string, d time.Duration) (loadgen.Delays, error) {
+func (b *testbed) ask(group string, d time.Duration) loadgen.Delays {
 	var reply loadgen.CallReply
-	err := b.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: b.long(d)}, &reply)
-	return reply.Delays, err
+	check(b.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: b.long(d)}, &reply))
+	return reply.Delays
 }

@@ -1,12 +1,10 @@
 package bench
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"ahprelay/broker/link"
@@ -23,16 +21,12 @@ import (
 // other machines. Therefore they get only processor time that no other process wants,
 // except in a tiny run: on a busy machine, they would get none, and lose their
 // connections.
-func neighbour(b *testbed) ([]Figure, error) {
+func neighbour(b *testbed) []Figure {
 	var through []Figure
 	if !b.o.Tiny {
-		var err error
-		if through, err = neighbourOver(b, false); err != nil {
-			return nil, err
-		}
+		through = neighbourOver(b, false)
 	}
-	tcp, err := neighbourOver(b, true)
-	return append(through, tcp...), err
+	return append(through, neighbourOver(b, true)...)
 }
 
 // busyClients is the number of the busy tenant's clients, which send requests without a
@@ -47,81 +41,43 @@ const noiseTime = 1300 * time.Millisecond
 
 // neighbourOver measures neighbours whose host-agents connect over TCP or through the
 // relay's port. Over TCP, the busy tenant also floods the relay.
-func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
+func neighbourOver(b *testbed, natsTCP bool) []Figure {
 	name, way := "port", ""
 	if natsTCP {
 		name, way = "tcp", ", NATS over TCP"
 	}
-	busyHost, err := b.start(name+"-busy-host", loadgen.HostRole)
-	if err != nil {
-		return nil, err
-	}
+	busyHost := b.start(name+"-busy-host", loadgen.HostRole)
 	var busyURL string
-	if err := busyHost.Call("Host.URL", loadgen.None{}, &busyURL); err != nil {
-		return nil, err
-	}
-	viewer, err := b.start(name+"-viewer", loadgen.ClientsRole)
-	if err != nil {
-		return nil, err
-	}
-	shared, err := b.site(siteConfig{name: name, natsTCP: natsTCP, hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}})
-	if err != nil {
-		return nil, err
-	}
-	apart, err := b.site(siteConfig{name: name + "-apart", natsTCP: natsTCP, tenants: []string{"busy"}, upstreams: []string{busyURL}})
-	if err != nil {
-		return nil, err
-	}
+	check(busyHost.Call("Host.URL", loadgen.None{}, &busyURL))
+	viewer := b.start(name+"-viewer", loadgen.ClientsRole)
+	shared := b.site(siteConfig{name: name, natsTCP: natsTCP, hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}})
+	apart := b.site(siteConfig{name: name + "-apart", natsTCP: natsTCP, tenants: []string{"busy"}, upstreams: []string{busyURL}})
 	if !b.o.Tiny {
 		for _, pid := range []int{busyHost.Pid(), viewer.Pid(), shared.agents[1].Pid(), apart.agents[0].Pid()} {
-			if err := onlyIdle(pid); err != nil {
-				return nil, err
-			}
+			check(onlyIdle(pid))
 		}
 	}
-	quiet, err := shared.system(0)
-	if err != nil {
-		return nil, err
-	}
-	if err := quiet.callers(b.clients, name+"-quiet", b.many(4)); err != nil {
-		return nil, err
-	}
+	shared.system(0).callers(b.clients, name+"-quiet", b.many(4))
 	other := *b
 	other.host, other.clients = busyHost, viewer
-	here, err := other.noises(shared, 1)
-	if err != nil {
-		return nil, err
-	}
-	there, err := other.noises(apart, 0)
-	if err != nil {
-		return nil, err
-	}
-	measure := func() (loadgen.Delays, error) { return b.exchange(name + "-quiet") }
+	here := other.noises(shared, 1)
+	there := other.noises(apart, 0)
+	measure := func() loadgen.Delays { return b.exchange(name + "-quiet") }
 	var alone [2]series
-	err = b.rounds(func(int) error {
-		before, err := measure()
-		if err != nil {
-			return err
-		}
-		note(&alone, before)
+	b.rounds(func(int) {
+		note(&alone, measure())
 		for i := range here {
 			for _, n := range []*noise{here[i], there[i]} {
-				if err := n.beside(measure); err != nil {
-					return err
-				}
+				n.beside(measure)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	var figures []Figure
 	for i, n := range here {
 		figures = append(figures, newFigure(n.work+way, n.unit, n.rate), newFigure(n.work+", at another relay"+way, n.unit, there[i].rate))
 		figures = append(figures, n.figures(way, alone, there[i].during)...)
 	}
-	return figures, nil
+	return figures
 }
 
 // A noise is something that a tenant does as fast as it can. It has the delays, p50 and
@@ -129,7 +85,7 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 type noise struct {
 	work, unit  string // describes the noise itself
 	what, means string // describes the requests beside it
-	make        func() (rate float64, err error)
+	make        func() (rate float64)
 	pause       time.Duration // wait after the noise, until the relay has read all messages
 
 	rate   series
@@ -137,74 +93,51 @@ type noise struct {
 }
 
 // noises returns the noises that the tenant of host i can make at a site.
-func (b *testbed) noises(s *site, i int) ([]*noise, error) {
-	busy, err := s.system(i)
-	if err != nil {
-		return nil, err
-	}
-	crowd, err := b.join(busy, s.cfg.name+"-busy", 1, 0, 256)
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) noises(s *site, i int) []*noise {
+	busy := s.system(i)
+	crowd := b.join(busy, s.cfg.name+"-busy", 1, 0, 256)
 	asking := s.cfg.name + "-asking"
-	if err := busy.callers(b.clients, asking, b.many(busyClients)); err != nil {
-		return nil, err
-	}
+	busy.callers(b.clients, asking, b.many(busyClients))
 	viewer, long := b.clients, b.long(noiseTime)
 	list := []*noise{{
 		work: "frames of a busy host to one client", unit: "M/s", what: "another tenant's busy host", means: "Who hosts a lot does not make others wait.",
-		make: func() (float64, error) {
+		make: func() float64 {
 			// The window is below a connection's credit, because beyond it messages are sent in
 			// pieces.
-			heard, err := crowd.hear(loadgen.Pace{Burst: 64, Window: 2048}, long, false)
-			return float64(heard.Delivered) / heard.Took.Seconds() / 1e6, err
+			heard := crowd.hear(loadgen.Pace{Burst: 64, Window: 2048}, long, false)
+			return float64(heard.Delivered) / heard.Took.Seconds() / 1e6
 		},
 	}, {
 		work: fmt.Sprintf("requests that %d clients of a tenant ask without a pause", busyClients), unit: "k/s",
 		what: "so many of another tenant's", means: "Nor do clients that ask a lot.",
-		make: func() (float64, error) {
+		make: func() float64 {
 			var reply loadgen.CallReply
-			err := viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking, Request: 512, Answer: 512, For: long}, &reply)
-			return float64(reply.Delays.Count) / reply.Took.Seconds() / 1e3, err
+			check(viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking, Request: 512, Answer: 512, For: long}, &reply))
+			return float64(reply.Delays.Count) / reply.Took.Seconds() / 1e3
 		},
 	}}
 	if !s.cfg.natsTCP {
-		return list, nil
+		return list
 	}
-	floods, err := s.floods(i, long)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range floods {
+	for _, f := range s.floods(i, long) {
 		list = append(list, &noise{
 			work: fmt.Sprintf("%s, on %d connections", f.name, f.args.Conns), unit: "M/s",
 			what: f.name + " of another tenant's", means: "Nor does a host-agent that floods the relay.",
-			make: func() (float64, error) {
+			make: func() float64 {
 				var messages uint64
-				err := viewer.Call("Clients.Flood", f.args, &messages)
-				return float64(messages) / f.args.For.Seconds() / 1e6, err
+				check(viewer.Call("Clients.Flood", f.args, &messages))
+				return float64(messages) / f.args.For.Seconds() / 1e6
 			},
 			pause: b.long(time.Second),
 		})
 	}
-	return list, nil
+	return list
 }
 
 // beside makes the noise, and calls measure meanwhile.
-func (n *noise) beside(measure func() (loadgen.Delays, error)) error {
-	var wg sync.WaitGroup
-	var rate float64
-	var failed error
-	wg.Go(func() { rate, failed = n.make() })
-	during, err := measure()
-	wg.Wait()
-	if err = cmp.Or(err, failed); err != nil {
-		return err
-	}
-	note(&n.during, during)
-	n.rate = append(n.rate, rate)
+func (n *noise) beside(measure func() loadgen.Delays) {
+	beside(func() { note(&n.during, measure()) }, func() { n.rate = append(n.rate, n.make()) })
 	time.Sleep(n.pause)
-	return nil
 }
 
 // figures compares the delays beside the noise with the delays without it, and with
@@ -232,39 +165,26 @@ type flood struct {
 }
 
 // floods returns the ways in which the host-agent of host i can flood the relay.
-func (s *site) floods(i int, d time.Duration) ([]flood, error) {
-	key, err := nkeys.CreateUser()
-	if err != nil {
-		return nil, err
-	}
-	public, err := key.PublicKey()
-	if err != nil {
-		return nil, err
-	}
-	seed, err := key.Seed()
-	if err != nil {
-		return nil, err
-	}
-	user, _, err := s.keys.Authority().AgentUser(s.tenant(i), hostName(i), public, 0)
-	if err != nil {
-		return nil, err
-	}
-	args := loadgen.FloodArgs{URL: "nats://" + s.at(natsPort), JWT: user, Seed: seed, Conns: floodConns, Size: 64, For: d}
+func (s *site) floods(i int, d time.Duration) []flood {
+	key := must(nkeys.CreateUser())
+	user, _, err := s.keys.Authority().AgentUser(s.tenant(i), hostName(i), must(key.PublicKey()), 0)
+	check(err)
+	args := loadgen.FloodArgs{URL: "nats://" + s.at(natsPort), JWT: user, Seed: must(key.Seed()), Conns: floodConns, Size: 64, For: d}
 	unwanted, requests := args, args
 	unwanted.Subject = link.ChannelSubject(s.tenant(i), hostName(i), "nobody")
 	requests.Subject = link.HostPrefix(s.tenant(i), hostName(i)) + "ctl.lease"
 	requests.Reply = link.HostPrefix(s.tenant(i), hostName(i)) + "inbox.flood"
-	return []flood{{name: "messages of 64 B that nobody wants", args: unwanted}, {name: "requests that the relay refuses", args: requests}}, nil
+	return []flood{{name: "messages of 64 B that nobody wants", args: unwanted}, {name: "requests that the relay refuses", args: requests}}
 }
 
 // exchange lets a group of callers send a request every 20 ms, and returns their
 // delays.
-func (b *testbed) exchange(group string) (loadgen.Delays, error) {
+func (b *testbed) exchange(group string) loadgen.Delays {
 	var reply loadgen.CallReply
-	err := b.clients.Call("Clients.Call", loadgen.CallArgs{
+	check(b.clients.Call("Clients.Call", loadgen.CallArgs{
 		Group: group, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond,
-	}, &reply)
-	return reply.Delays, err
+	}, &reply))
+	return reply.Delays
 }
 
 // onlyIdle makes all threads of a process, and later ones, run only while no other

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"golang.org/x/sync/errgroup"
 
 	"ahprelay/test/bench/loadgen"
 )
@@ -22,16 +21,9 @@ const (
 )
 
 // phone measures how long a session takes to open over a slow connection.
-func phone(b *testbed) ([]Figure, error) {
-	s, relay, err := b.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
-	if err != nil {
-		return nil, err
-	}
-	line, err := b.slowLine(s.at(relayPort))
-	if err != nil {
-		return nil, err
-	}
-	url := "ws://" + line + "/ahp/" + hostName(0)
+func phone(b *testbed) []Figure {
+	s, relay := b.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
+	url := "ws://" + b.slowLine(s.at(relayPort)) + "/ahp/" + hostName(0)
 	size := phoneSession
 	if b.o.Tiny {
 		size = 16 << 10
@@ -39,18 +31,9 @@ func phone(b *testbed) ([]Figure, error) {
 	took, cpu := make([]series, 2), make([]series, 2)
 	for range min(b.o.Rounds, 2) {
 		for i, mode := range []websocket.CompressionMode{websocket.CompressionNoContextTakeover, websocket.CompressionDisabled} {
-			before, err := loadgen.CPU(s.relay.Pid())
-			if err != nil {
-				return nil, err
-			}
-			d, err := openSession(b.ctx, url, relay.tokens[0], "phone", size, mode)
-			if err != nil {
-				return nil, err
-			}
-			after, err := loadgen.CPU(s.relay.Pid())
-			if err != nil {
-				return nil, err
-			}
+			before := must(loadgen.CPU(s.relay.Pid()))
+			d := openSession(b.ctx, url, relay.tokens[0], "phone", size, mode)
+			after := must(loadgen.CPU(s.relay.Pid()))
 			took[i], cpu[i] = append(took[i], d.Seconds()), append(cpu[i], ms(after-before))
 		}
 	}
@@ -59,50 +42,35 @@ func phone(b *testbed) ([]Figure, error) {
 	if !b.o.Tiny {
 		opens = opens.want(ratioAtMost(0.25)).means("On a bad line a session is there four times sooner.")
 	}
-	return []Figure{opens, newFigure(work+"costs the relay", "ms of processor", cpu[0]).beside("as it is", cpu[0], cpu[1])}, nil
+	return []Figure{opens, newFigure(work+"costs the relay", "ms of processor", cpu[0]).beside("as it is", cpu[0], cpu[1])}
 }
 
 // longPhone measures the same as phone with a session of 20 MiB, which takes seven
 // minutes.
-func longPhone(b *testbed) ([]Figure, error) {
-	s, relay, err := b.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
-	if err != nil {
-		return nil, err
-	}
+func longPhone(b *testbed) []Figure {
+	s, relay := b.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
 	size := longSession
 	if b.o.Tiny {
 		size = 16 << 10
 	}
-	took := make([]time.Duration, 2)
-	var both errgroup.Group
-	for i, mode := range []websocket.CompressionMode{websocket.CompressionNoContextTakeover, websocket.CompressionDisabled} {
-		line, err := b.slowLine(s.at(relayPort)) // each session has its own connection
-		if err != nil {
-			return nil, err
-		}
-		both.Go(func() (err error) {
-			took[i], err = openSession(b.ctx, "ws://"+line+"/ahp/"+hostName(0), relay.tokens[i], fmt.Sprintf("phone-%d", i), size, mode)
-			return err
-		})
+	open := func(token int, mode websocket.CompressionMode) series {
+		url := "ws://" + b.slowLine(s.at(relayPort)) + "/ahp/" + hostName(0) // each session has its own line
+		return series{openSession(b.ctx, url, relay.tokens[token], fmt.Sprint("phone-", token), size, mode).Seconds()}
 	}
-	if err := both.Wait(); err != nil {
-		return nil, err
-	}
-	packed, plain := series{took[0].Seconds()}, series{took[1].Seconds()}
+	var packed, plain series
+	beside(func() { packed = open(0, websocket.CompressionNoContextTakeover) }, func() { plain = open(1, websocket.CompressionDisabled) })
 	opens := newFigure(fmt.Sprintf("a session of %d MiB at 400 kbit/s opens in", size>>20), "s", packed).beside("as it is", packed, plain)
 	if !b.o.Tiny {
 		opens = opens.want(ratioAtMost(0.25))
 	}
-	return []Figure{opens}, nil
+	return []Figure{opens}
 }
 
 // openSession connects a client to a session. It returns the time from initialize until
 // the snapshot has arrived.
-func openSession(ctx context.Context, url, token, clientID string, size int, mode websocket.CompressionMode) (time.Duration, error) {
+func openSession(ctx context.Context, url, token, clientID string, size int, mode websocket.CompressionMode) time.Duration {
 	ws, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: mode})
-	if err != nil {
-		return 0, err
-	}
+	check(err)
 	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(-1)
 	began := time.Now()
@@ -110,27 +78,21 @@ func openSession(ctx context.Context, url, token, clientID string, size int, mod
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"]}}`, clientID),
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"subscribe","params":{"channel":%q}}`, loadgen.SessionChannel(size)),
 	} {
-		if err := ws.Write(ctx, websocket.MessageText, []byte(request)); err != nil {
-			return 0, err
-		}
+		check(ws.Write(ctx, websocket.MessageText, []byte(request)))
 		_, answer, err := ws.Read(ctx)
-		if err != nil {
-			return 0, err
-		}
+		check(err)
 		if len(answer) >= size {
-			return time.Since(began), nil
+			return time.Since(began)
 		}
 	}
-	return 0, fmt.Errorf("no answer to the subscription has %d bytes", size)
+	fail("no answer to the subscription has %d bytes", size)
+	return 0
 }
 
 // slowLine starts a proxy in front of an address, which passes on responses at a
 // phone's speed. It returns the proxy's address.
-func (b *testbed) slowLine(target string) (address string, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
+func (b *testbed) slowLine(target string) (address string) {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(b.ctx)
 	b.ends = append(b.ends, func() {
@@ -154,7 +116,7 @@ func (b *testbed) slowLine(target string) (address string, err error) {
 			all.Go(func() { slowly(far, near, phoneSpeed) })
 		}
 	})
-	return listener.Addr().String(), nil
+	return listener.Addr().String()
 }
 
 // slowly copies speed bytes a second until either end closes, and closes both.

@@ -38,45 +38,30 @@ type realHost struct {
 const realProvider = "mock"
 
 // startReal starts Options.HostCommand, which listens at PORT on this machine.
-func (b *testbed) startReal() (*realHost, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) startReal() *realHost {
+	free := must(net.Listen("tcp", "127.0.0.1:0"))
 	at := free.Addr().String()
 	_, port, _ := net.SplitHostPort(at)
-	if err := free.Close(); err != nil {
-		return nil, err
-	}
+	check(free.Close())
 	state := filepath.Join(b.dir, "host-state")
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, err
-	}
-	pid, err := b.command("real-host", at, "env", "PORT="+port, "LOG=off", "STATE="+state, b.o.HostCommand)
-	if err != nil {
-		return nil, err
-	}
-	h := &realHost{bed: b, url: "ws://" + at, pid: pid}
-	if h.driver, err = refclient.Dial(b.ctx, h.url, refclient.Options{}); err != nil {
-		return nil, err
-	}
+	check(os.MkdirAll(state, 0o700))
+	h := &realHost{bed: b, url: "ws://" + at, pid: b.command("real-host", at, "env", "PORT="+port, "LOG=off", "STATE="+state, b.o.HostCommand)}
+	h.driver = must(refclient.Dial(b.ctx, h.url, refclient.Options{}))
 	b.ends = append(b.ends, func() { _ = h.driver.Abort() })
-	_, err = h.driver.Initialize(b.ctx, refclient.InitializeParams{ClientID: "driver", ProtocolVersions: []string{"0.9.0"}})
-	return h, err
+	must(h.driver.Initialize(b.ctx, refclient.InitializeParams{ClientID: "driver", ProtocolVersions: []string{"0.9.0"}}))
+	return h
 }
 
 // chat creates a session, and returns its chat's channel.
-func (h *realHost) chat() (chat string, err error) {
+func (h *realHost) chat() (chat string) {
 	h.made++
 	session := fmt.Sprintf("%s:/00000000-0000-4000-8000-%012d", realProvider, h.made)
 	chat = "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
-	_, err = h.driver.Call(h.bed.ctx, "createSession", map[string]any{"channel": session, "provider": realProvider})
+	must(h.driver.Call(h.bed.ctx, "createSession", map[string]any{"channel": session, "provider": realProvider}))
 	for _, channel := range []string{session, chat} {
-		if err == nil {
-			_, err = h.driver.Subscribe(h.bed.ctx, channel)
-		}
+		must(h.driver.Subscribe(h.bed.ctx, channel))
 	}
-	return chat, err
+	return chat
 }
 
 // A watch has the viewers of a chat at a real host.
@@ -92,7 +77,7 @@ type watch struct {
 }
 
 // watch connects n viewers to a chat, until the testbed ends.
-func (h *realHost) watch(chat, url string, tokens []string, n int) (*watch, error) {
+func (h *realHost) watch(chat, url string, tokens []string, n int) *watch {
 	w := &watch{chat: chat, viewers: make([]*websocket.Conn, n), seen: map[int64]time.Time{}}
 	h.bed.ends = append(h.bed.ends, func() {
 		for _, ws := range w.viewers {
@@ -114,13 +99,11 @@ func (h *realHost) watch(chat, url string, tokens []string, n int) (*watch, erro
 			return err
 		})
 	}
-	if err := all.Wait(); err != nil {
-		return nil, err
-	}
+	check(all.Wait())
 	for _, ws := range w.viewers {
 		w.readers.Go(func() { w.read(ws) })
 	}
-	return w, nil
+	return w
 }
 
 // viewer connects a viewer to a chat, and waits for the chat's snapshot.
@@ -195,24 +178,19 @@ type telling struct {
 
 // tell makes the agent stream n deltas, perSecond each second. It waits until all
 // viewers have received them.
-func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telling, err error) {
+func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telling) {
 	w.mu.Lock()
 	w.got, w.delay = 0, nil
 	clear(w.seen)
 	w.mu.Unlock()
-	before, err := loadgen.CPU(h.pid)
-	if err != nil {
-		return t, err
-	}
+	before := must(loadgen.CPU(h.pid))
 	sent := meter.Bytes()
-	_, err = h.driver.Dispatch(w.chat, map[string]any{
+	_, err := h.driver.Dispatch(w.chat, map[string]any{
 		"type": "chat/turnStarted", "turnId": fmt.Sprintf("turn-%d", time.Now().UnixNano()), "startedAt": time.Now().UTC().Format("2006-01-02T15:04:05.000Z"),
 		"message": map[string]any{"text": fmt.Sprintf("stream %d %d 120", n, 1000/perSecond), "origin": map[string]any{"kind": "user"}},
 	})
-	if err != nil {
-		return t, err
-	}
-	err = await(h.bed.ctx, func() error {
+	check(err)
+	await(h.bed.ctx, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if want := n * len(w.viewers); w.got < want {
@@ -220,38 +198,23 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 		}
 		return nil
 	})
-	if err != nil {
-		return t, err
-	}
-	after, err := loadgen.CPU(h.pid)
+	after := must(loadgen.CPU(h.pid))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t = telling{cpu: after - before, bytes: meter.Bytes() - sent}
 	if slices.Sort(w.delay); len(w.delay) > 0 {
 		t.p99 = w.delay[len(w.delay)*99/100]
 	}
-	return t, err
+	return t
 }
 
 // realAudience measures the cost of a view-only link's viewers for a real host, beside the
 // cost of as many directly connected viewers.
-func (b *testbed) realAudience() ([]Figure, error) {
-	h, err := b.startReal()
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) realAudience() []Figure {
+	h := b.startReal()
 	var meter *stack.Meter
-	s, relay, err := b.oneHost(siteConfig{
-		name: "real", upstreams: []string{h.url}, relayFlags: audienceLimits,
-		between: b.metered(&meter),
-	})
-	if err != nil {
-		return nil, err
-	}
-	tokens, err := s.audienceTokens(0)
-	if err != nil {
-		return nil, err
-	}
+	s, relay := b.oneHost(siteConfig{name: "real", upstreams: []string{h.url}, relayFlags: audienceLimits, between: b.metered(&meter)})
+	tokens := s.audienceTokens()
 	many := b.many(audienceViewers)
 	ways := []struct {
 		name, url string
@@ -267,23 +230,12 @@ func (b *testbed) realAudience() ([]Figure, error) {
 	const actions = 200
 	for i := range ways {
 		way := &ways[i]
-		chat, err := h.chat()
-		if err != nil {
-			return nil, err
-		}
-		w, err := h.watch(chat, way.url, way.tokens, way.viewers)
-		if err != nil {
-			return nil, err
-		}
-		err = b.rounds(func(int) error {
-			t, err := h.tell(w, actions, 50, meter)
+		w := h.watch(h.chat(), way.url, way.tokens, way.viewers)
+		b.rounds(func(int) {
+			t := h.tell(w, actions, 50, meter)
 			way.cpu = append(way.cpu, float64(t.cpu.Microseconds())/actions)
 			way.sent, way.p99 = append(way.sent, float64(t.bytes)/actions), append(way.p99, ms(t.p99))
-			return err
 		})
-		if err != nil {
-			return nil, err
-		}
 		b.say("%s: %s µs of the host an action", way.name, digits(way.cpu.median()))
 	}
 	one, all, straight := &ways[0], &ways[1], &ways[2]
@@ -294,5 +246,5 @@ func (b *testbed) realAudience() ([]Figure, error) {
 		newFigure(who+"of the host", "µs an action", all.cpu).beside(straight.name, all.cpu, straight.cpu),
 		newFigure(who+"leave the host's machine", "bytes an action", all.sent).beside(one.name, all.sent, one.sent).want(ratioAtMost(1.2)),
 		newFigure(who+"p99 behind the first", "ms", all.p99).beside(straight.name, all.p99, straight.p99).want(ratioAtMost(1)).orient(atMost(20)),
-	}, nil
+	}
 }

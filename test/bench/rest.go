@@ -18,80 +18,48 @@ const (
 
 // rest measures a relay, a host-agent and the host-agent's sentinel while nothing
 // happens: how much memory they have, and how often the host-agent wakes the machine.
-func rest(b *testbed) ([]Figure, error) {
-	s, err := b.site(siteConfig{name: "rest"})
-	if err != nil {
-		return nil, err
-	}
+func rest(b *testbed) []Figure {
+	s := b.site(siteConfig{name: "rest"})
 	relay, agent := s.relay.Pid(), s.agents[0].Pid()
-	sentinels, err := children(agent)
-	if err != nil {
-		return nil, err
-	}
+	sentinels := children(agent)
 	time.Sleep(b.long(settleTime))
 	var wakes, both, relays series
-	err = b.rounds(func(int) error {
-		woken, err := wakeUps(append(sentinels, agent), b.long(restTime))
-		if err != nil {
-			return err
-		}
-		sizes, err := residents(append([]int{relay, agent}, sentinels...))
-		if err != nil {
-			return err
-		}
+	b.rounds(func(int) {
+		woken := wakeUps(append(sentinels, agent), b.long(restTime))
+		sizes := residents(append([]int{relay, agent}, sentinels...))
 		var machine float64
 		for _, size := range sizes[1:] {
 			machine += size / 1e6
 		}
 		wakes, both, relays = append(wakes, woken), append(both, machine), append(relays, sizes[0]/1e6)
-		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	return []Figure{
 		newFigure("host-agent and sentinel of an idle host, wake-ups", "/s", wakes).want(atMost(5)).means("A laptop at rest stays at rest."),
 		newFigure("host-agent and sentinel of an idle host, memory", "MB", both).want(atMost(20)),
 		newFigure("relay with one idle host, memory", "MB", relays).want(atMost(35)),
-	}, nil
+	}
 }
 
 // children returns the ids of the processes that a process has started.
-func children(pid int) (pids []int, err error) {
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return nil, err
-	}
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		if err != nil {
-			return nil, err
-		}
-		for _, field := range bytes.Fields(text) {
-			child, err := strconv.Atoi(string(field))
-			if err != nil {
-				return nil, fmt.Errorf("%s is %q", list, text)
-			}
-			pids = append(pids, child)
+func children(pid int) (pids []int) {
+	for _, list := range must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))) {
+		for _, field := range bytes.Fields(must(os.ReadFile(list))) {
+			pids = append(pids, must(strconv.Atoi(string(field))))
 		}
 	}
-	return pids, nil
+	return pids
 }
 
 // wakeUps returns how often a second the processes begin to work after they were idle.
 // It looks at intervals of wakeLook. Work in two successive intervals counts once.
-func wakeUps(pids []int, d time.Duration) (perSecond float64, err error) {
+func wakeUps(pids []int, d time.Duration) (perSecond float64) {
 	var count int
 	last, worked := -1, false
 	start := time.Now()
 	for time.Since(start) < d {
 		runs := 0
 		for _, pid := range pids {
-			n, err := timesRun(pid)
-			if err != nil {
-				return 0, err
-			}
-			runs += n
+			runs += timesRun(pid)
 		}
 		works := last >= 0 && runs != last
 		if works && !worked {
@@ -100,32 +68,22 @@ func wakeUps(pids []int, d time.Duration) (perSecond float64, err error) {
 		last, worked = runs, works && !worked
 		time.Sleep(wakeLook)
 	}
-	return float64(count) / time.Since(start).Seconds(), nil
+	return float64(count) / time.Since(start).Seconds()
 }
 
 // timesRun returns how often the kernel has run a thread of the process so far.
-func timesRun(pid int) (runs int, err error) {
-	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil {
-		return 0, err
-	}
+func timesRun(pid int) (runs int) {
+	stats := must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)))
 	for _, stat := range stats {
-		text, err := os.ReadFile(stat)
-		if err != nil {
-			return 0, err
-		}
+		text := must(os.ReadFile(stat))
 		fields := bytes.Fields(text)
 		if len(fields) != 3 {
-			return 0, fmt.Errorf("%s is %q", stat, text)
+			fail("%s is %q", stat, text)
 		}
-		n, err := strconv.Atoi(string(fields[2]))
-		if err != nil {
-			return 0, fmt.Errorf("%s is %q", stat, text)
-		}
-		runs += n
+		runs += must(strconv.Atoi(string(fields[2])))
 	}
 	if len(stats) == 0 {
-		return 0, fmt.Errorf("process %d has no threads", pid)
+		fail("process %d has no threads", pid)
 	}
-	return runs, nil
+	return runs
 }

@@ -34,7 +34,6 @@ type siteConfig struct {
 	tenants    []string // tenant of each host; default: stack.Tenant for all
 	upstreams  []string // URL of each host; default: the testbed's host
 	relayFlags []string
-	agentFlags []string
 
 	tls bool // the relay's port has TLS
 
@@ -51,7 +50,7 @@ type siteConfig struct {
 
 	// between, if not nil, starts a proxy between host-agents and the NATS address target.
 	// It returns the proxy's address.
-	between func(target string) (string, error)
+	between func(target string) string
 }
 
 // A site is a relay with embedded NATS, and its host-agents.
@@ -68,44 +67,30 @@ type site struct {
 }
 
 // site starts a site, and waits until its hosts are online.
-func (b *testbed) site(cfg siteConfig) (*site, error) {
+func (b *testbed) site(cfg siteConfig) *site {
 	if cfg.name == "" {
 		cfg.name = "site"
 	}
 	cfg.hosts = max(1, cfg.hosts)
 	s := &site{bed: b, cfg: cfg}
-	var err error
-	if s.address, err = procs.FreeAddress(); err != nil {
-		return nil, err
-	}
-	if err = os.MkdirAll(s.dataDir(), 0o700); err != nil {
-		return nil, err
-	}
-	if s.keys, err = auth.LoadKeys(s.dataDir()); err != nil {
-		return nil, err
-	}
-	if err = s.prepareTLS(); err != nil {
-		return nil, err
-	}
+	s.address = must(procs.FreeAddress())
+	check(os.MkdirAll(s.dataDir(), 0o700))
+	s.keys = must(auth.LoadKeys(s.dataDir()))
+	s.prepareTLS()
 	relay := []string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", gateway.NoListener}
 	if cfg.natsTCP || cfg.natsListen {
 		relay = append(relay, "--nats-listen", s.at(natsPort))
 	}
 	s.relay = b.bench.Process("", cfg.name+"-relay", procs.RelayProgram, slices.Concat(relay, s.cfg.relayFlags, b.o.RelayFlags)...)
-	if err := s.startRelay(); err != nil {
-		return nil, err
-	}
-	return s, s.startAgents()
+	s.startRelay()
+	s.startAgents()
+	return s
 }
 
 // oneHost starts a site, and also returns the way to its first host.
-func (b *testbed) oneHost(cfg siteConfig) (*site, *system, error) {
-	s, err := b.site(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	relay, err := s.system(0)
-	return s, relay, err
+func (b *testbed) oneHost(cfg siteConfig) (*site, *system) {
+	s := b.site(cfg)
+	return s, s.system(0)
 }
 
 func (s *site) dataDir() string       { return filepath.Join(s.bed.dir, s.cfg.name) }
@@ -121,139 +106,90 @@ func (s *site) secure() string {
 }
 
 // prepareTLS makes a certificate that the site's programs trust, if the site has TLS.
-func (s *site) prepareTLS() error {
+func (s *site) prepareTLS() {
 	s.http = http.DefaultClient
 	if !s.cfg.tls {
-		return nil
+		return
 	}
 	cert, key, err := testca.WriteFilesFor(net.ParseIP(s.address), s.dataDir())
-	if err != nil {
-		return err
-	}
+	check(err)
 	s.cfg.relayFlags = append(slices.Clip(s.cfg.relayFlags), "--tls-cert", cert, "--tls-key", key)
 	s.bed.bench.Env = append(slices.Clip(s.bed.bench.Env), "SSL_CERT_FILE="+cert)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	s.http = &http.Client{Transport: transport}
 	s.bed.ends = append(s.bed.ends, transport.CloseIdleConnections)
-	return nil
 }
 
 // startRelay starts the relay, and waits until it accepts clients.
-func (s *site) startRelay() error {
-	return s.relay.Launch(s.bed.ctx, func() error { return procs.Ready(s.http, s.url()) })
+func (s *site) startRelay() {
+	check(s.relay.Launch(s.bed.ctx, func() error { return procs.Ready(s.http, s.url()) }))
 }
 
 // hostName returns the name of host i.
 func hostName(i int) string { return fmt.Sprintf("host-%d", i) }
 
 // startAgents starts all host-agents, and waits until all hosts are online.
-func (s *site) startAgents() error {
+func (s *site) startAgents() {
 	if s.cfg.together {
-		return s.startTogether()
+		s.group = s.bed.start(s.cfg.name+"-agents", loadgen.AgentsRole)
+		s.comeTogether(0)
+		return
 	}
 	for i := range s.cfg.hosts {
-		if err := s.addAgent(i); err != nil {
-			return err
-		}
+		s.addAgent(i)
 	}
 	for i, agent := range s.agents {
-		tokens, err := s.tokens(i)
-		if err != nil {
-			return err
-		}
-		if err := s.online(i, agent, tokens[0]); err != nil {
-			return err
-		}
+		s.online(i, agent, s.tokens(i)[0])
 	}
-	return nil
 }
 
 // atOnce is how many host-agents in one process connect at the same time, which is the
 // relay's limit for an address.
 const atOnce = 50
 
-// startTogether is startAgents with all host-agents in one process.
-func (s *site) startTogether() (err error) {
-	if s.group, err = s.bed.start(s.cfg.name+"-agents", loadgen.AgentsRole); err != nil {
-		return err
-	}
-	return s.comeTogether(0)
-}
-
-// comeTogether starts the host-agents of host i and all later hosts, in the process of
-// startTogether. It returns when these hosts are online.
-func (s *site) comeTogether(i int) error {
-	tokens, err := s.tokens(0)
-	if err != nil {
-		return err
-	}
+// comeTogether starts the host-agents of host i and all later hosts in one process. It
+// returns when these hosts are online.
+func (s *site) comeTogether(i int) {
+	viewer := s.tokens(0)[0]
 	for first := i; first < s.cfg.hosts; first += atOnce {
 		for i := first; i < min(first+atOnce, s.cfg.hosts); i++ {
-			token, err := s.hostToken(i)
-			if err != nil {
-				return err
-			}
-			args := loadgen.AgentArgs{Relay: s.url(), Token: token, Upstream: s.upstream(i), Compress: broker.Zstandard}
-			if err := s.group.Call("Agents.Run", args, &loadgen.None{}); err != nil {
-				return err
-			}
+			args := loadgen.AgentArgs{Relay: s.url(), Token: s.hostToken(i), Upstream: s.upstream(i), Compress: broker.Zstandard}
+			check(s.group.Call("Agents.Run", args, &loadgen.None{}))
 		}
 		for i := first; i < min(first+atOnce, s.cfg.hosts); i++ {
-			if err := s.online(i, nil, tokens[0]); err != nil {
-				return err
-			}
+			s.online(i, nil, viewer)
 		}
 	}
-	return nil
 }
 
-func (s *site) hostToken(i int) (string, error) {
-	return s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)})
+func (s *site) hostToken(i int) string {
+	return must(s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)}))
 }
 
 // addAgent starts the host-agent of host i, and waits until the host is online.
-func (s *site) addAgent(i int) error {
-	token, err := s.hostToken(i)
-	if err != nil {
-		return err
-	}
+func (s *site) addAgent(i int) {
 	file := filepath.Join(s.dataDir(), hostName(i)+".token")
-	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-		return err
-	}
+	check(os.WriteFile(file, []byte(s.hostToken(i)), 0o600))
 	flags := []string{"run", "--relay", s.url(), "--token-file", file, "--upstream", s.upstream(i)}
 	if s.cfg.natsTCP {
 		nats := s.at(natsPort)
 		if s.cfg.between != nil {
-			if nats, err = s.cfg.between(nats); err != nil {
-				return err
-			}
+			nats = s.cfg.between(nats)
 		}
 		flags = append(flags, "--nats-url", "nats://"+nats)
 	} else if s.cfg.between != nil {
-		through, err := s.cfg.between(s.at(relayPort))
-		if err != nil {
-			return err
-		}
-		flags[2] = "http://" + through
+		flags[2] = "http://" + s.cfg.between(s.at(relayPort))
 	}
-	more, err := s.sealedFlags()
-	if err != nil {
-		return err
-	}
-	agent := s.bed.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, slices.Concat(flags, more, s.cfg.agentFlags, s.bed.o.AgentFlags)...)
+	agent := s.bed.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, slices.Concat(flags, s.sealedFlags(), s.bed.o.AgentFlags)...)
 	s.agents = append(s.agents, agent)
-	return agent.Start()
+	check(agent.Start())
 }
 
 // online waits until host i is online. It fails if the host-agent's process ends.
-func (s *site) online(i int, agent *procs.Process, token string) error {
-	return await(s.bed.ctx, func() error {
+func (s *site) online(i int, agent *procs.Process, token string) {
+	await(s.bed.ctx, func() error {
 		err := s.state(i, token)
-		if err == nil {
-			return nil
-		}
-		if agent != nil && agent.Pid() == 0 {
+		if err != nil && agent != nil && agent.Pid() == 0 {
 			return stop(fmt.Errorf("host-agent of %s has ended:\n%s", hostName(i), agent.Log()))
 		}
 		return err
@@ -289,17 +225,19 @@ func (s *site) upstream(i int) string {
 
 // tokens returns client tokens for all hosts in the tenant of host i, one for each
 // subject.
-func (s *site) tokens(i int) (tokens []string, err error) {
+func (s *site) tokens(i int) []string {
+	return s.issue(auth.Client{Tenant: s.tenant(i), Subject: "ada", Access: auth.AccessWrite})
+}
+
+// issue returns tokens with c's authority for all hosts, one for each subject.
+func (s *site) issue(c auth.Client) (tokens []string) {
+	subject := c.Subject
+	c.Hosts, c.Expires = []string{auth.AllHosts}, time.Now().Add(time.Hour)
 	for n := range subjects {
-		token, err := s.keys.Tokens().IssueClient(auth.Client{
-			Tenant: s.tenant(i), Subject: fmt.Sprintf("ada-%d", n), Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
-		})
-		if err != nil {
-			return nil, err
-		}
-		tokens = append(tokens, token)
+		c.Subject = fmt.Sprintf("%s-%d", subject, n)
+		tokens = append(tokens, must(s.keys.Tokens().IssueClient(c)))
 	}
-	return tokens, nil
+	return tokens
 }
 
 // end stops all processes of the site.
@@ -314,15 +252,14 @@ func (s *site) end() {
 }
 
 // system returns the way through the relay to host i.
-func (s *site) system(i int) (*system, error) {
-	tokens, err := s.tokens(i)
+func (s *site) system(i int) *system {
 	way := &system{
-		name: "relay", kind: loadgen.AHP, url: "ws" + s.secure() + "://" + s.at(relayPort) + "/ahp/" + hostName(i), tokens: tokens, pid: s.relay.Pid(),
+		name: "relay", kind: loadgen.AHP, url: "ws" + s.secure() + "://" + s.at(relayPort) + "/ahp/" + hostName(i), tokens: s.tokens(i), pid: s.relay.Pid(),
 	}
-	if err == nil && s.cfg.sealed {
-		way.seal, err = s.pair()
+	if s.cfg.sealed {
+		way.seal = s.pair()
 	}
-	return way, err
+	return way
 }
 
 // These are the names of systems with which the relay is compared.
@@ -337,15 +274,12 @@ func (b *testbed) direct() *system {
 }
 
 // natsServer starts a separate NATS server. Clients use its WebSocket listener.
-func (b *testbed) natsServer() (*system, error) { return b.startNATS("nats-server", "", "") }
+func (b *testbed) natsServer() *system { return b.startNATS("nats-server", "", "") }
 
 // startNATS is natsServer with a name for its files. If there is a certificate, the
 // WebSocket listener has TLS.
-func (b *testbed) startNATS(name, cert, key string) (*system, error) {
-	address, err := procs.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) startNATS(name, cert, key string) *system {
+	address := must(procs.FreeAddress())
 	client, ws := net.JoinHostPort(address, natsPort), net.JoinHostPort(address, relayPort)
 	config := filepath.Join(b.dir, name+".conf")
 	security, scheme := "no_tls: true", "ws://"
@@ -353,23 +287,15 @@ func (b *testbed) startNATS(name, cert, key string) (*system, error) {
 		security, scheme = fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key), "wss://"
 	}
 	text := fmt.Sprintf("listen: %q\nserver_name: bench\nwebsocket {\n  listen: %q\n  %s\n}\n", client, ws, security)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
+	check(os.WriteFile(config, []byte(text), 0o600))
 	p := b.bench.Process("", name, procs.NATSProgram, "-c", config)
-	if err := p.Launch(b.ctx, func() error { return reachable(client, ws) }); err != nil {
-		return nil, err
-	}
-	return &system{name: natsName, kind: loadgen.NATS, url: scheme + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}, nil
+	check(p.Launch(b.ctx, func() error { return reachable(client, ws) }))
+	return &system{name: natsName, kind: loadgen.NATS, url: scheme + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}
 }
 
 func reachable(addresses ...string) error {
 	for _, a := range addresses {
-		c, err := net.DialTimeout("tcp", a, time.Second)
-		if err != nil {
-			return err
-		}
-		if err := c.Close(); err != nil {
+		if err := procs.Reachable(a); err != nil {
 			return err
 		}
 	}
@@ -377,24 +303,19 @@ func reachable(addresses ...string) error {
 }
 
 // writer starts a server that writes each message to each client separately.
-func (b *testbed) writer() (*system, error) {
+func (b *testbed) writer() *system {
 	return b.startWriter("writer", loadgen.WriterRole, "conn.Write each")
 }
 
 // together starts a server that only writes: for each client, it writes all waiting
 // messages at once.
-func (b *testbed) together() (*system, error) {
+func (b *testbed) together() *system {
 	return b.startWriter("together", loadgen.TogetherRole, "a server that only writes")
 }
 
-func (b *testbed) startWriter(name, role, called string) (*system, error) {
-	p, err := b.start(name, role)
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) startWriter(name, role, called string) *system {
+	p := b.start(name, role)
 	var at loadgen.WriterAddresses
-	if err := p.Call(role+".Addresses", loadgen.None{}, &at); err != nil {
-		return nil, err
-	}
-	return &system{name: called, kind: loadgen.Plain, url: at.URL, feed: at.Feed, pid: p.Pid(), stop: p.Close}, nil
+	check(p.Call(role+".Addresses", loadgen.None{}, &at))
+	return &system{name: called, kind: loadgen.Plain, url: at.URL, feed: at.Feed, pid: p.Pid(), stop: p.Close}
 }

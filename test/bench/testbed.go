@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -47,29 +46,18 @@ type testbed struct {
 	ends    []func() // functions that close calls, the last first
 }
 
-func newTestbed(ctx context.Context, o Options, part string) (*testbed, error) {
+func newTestbed(ctx context.Context, o Options, part string) *testbed {
 	b := &testbed{ctx: ctx, o: o, part: part, dir: filepath.Join(o.Dir, part)}
-	if err := os.MkdirAll(b.dir, 0o700); err != nil {
-		return nil, err
-	}
 	b.bench = procs.Bench{Programs: o.Programs, Dir: b.dir}
 	b.ends = append(b.ends, func() { b.bench.Kill() })
-	if err := b.startLoad(); err != nil {
-		b.close()
-		return nil, err
-	}
-	return b, nil
+	return b
 }
 
 // startLoad starts the host and the clients.
-func (b *testbed) startLoad() (err error) {
-	if b.host, err = b.start(b.prefix+"host", loadgen.HostRole); err == nil {
-		err = b.host.Call("Host.URL", loadgen.None{}, &b.hostURL)
-	}
-	if err == nil {
-		b.clients, err = b.start(b.prefix+"clients", loadgen.ClientsRole)
-	}
-	return err
+func (b *testbed) startLoad() {
+	b.host = b.start(b.prefix+"host", loadgen.HostRole)
+	check(b.host.Call("Host.URL", loadgen.None{}, &b.hostURL))
+	b.clients = b.start(b.prefix+"clients", loadgen.ClientsRole)
 }
 
 // kernelSlack is added to the work of figures for which all programs have the kernel's
@@ -78,31 +66,23 @@ var kernelSlack = fmt.Sprintf(", timer slack %v", procs.KernelSlack)
 
 // bothSlacks runs a part twice: with the timer slack of this process, and with the
 // kernel's in all programs, peers included. work is added to the work of the figures.
-func (b *testbed) bothSlacks(run func(b *testbed, work string) ([]Figure, error)) ([]Figure, error) {
-	figures, err := run(b, "")
-	if err != nil {
-		return nil, err
-	}
+func (b *testbed) bothSlacks(run func(b *testbed, work string) []Figure) []Figure {
+	figures := run(b, "")
 	b.bench.Slack, b.prefix = procs.KernelSlack, "kernel-slack-"
-	if err := b.startLoad(); err != nil {
-		return nil, err
-	}
-	more, err := run(b, kernelSlack)
-	return append(figures, more...), err
+	b.startLoad()
+	return append(figures, run(b, kernelSlack)...)
 }
 
 // start starts a load generator, which close stops.
-func (b *testbed) start(name, role string) (*loadgen.Process, error) {
-	p, err := loadgen.Start(b.dir, name, role, b.bench.Slack)
-	if err == nil {
-		b.ends = append(b.ends, p.Close)
-	}
-	return p, err
+func (b *testbed) start(name, role string) *loadgen.Process {
+	p := must(loadgen.Start(b.dir, name, role, b.bench.Slack))
+	b.ends = append(b.ends, p.Close)
+	return p
 }
 
 // callers connects n callers to a system, from a load generator.
-func (s *system) callers(from *loadgen.Process, group string, n int) error {
-	return from.Call("Clients.Dial", loadgen.DialArgs{Group: group, URL: s.url, Tokens: s.tokens, Callers: n, Seal: s.seal}, &loadgen.None{})
+func (s *system) callers(from *loadgen.Process, group string, n int) {
+	check(from.Call("Clients.Dial", loadgen.DialArgs{Group: group, URL: s.url, Tokens: s.tokens, Callers: n, Seal: s.seal}, &loadgen.None{}))
 }
 
 func (b *testbed) close() {
@@ -117,17 +97,12 @@ func (b *testbed) say(format string, args ...any) {
 }
 
 // rounds calls run once for each round, and prints progress.
-func (b *testbed) rounds(run func(round int) error) error {
+func (b *testbed) rounds(run func(round int)) {
 	for i := range b.o.Rounds {
-		if err := b.ctx.Err(); err != nil {
-			return err
-		}
-		if err := run(i); err != nil {
-			return fmt.Errorf("round %d: %w", i+1, err)
-		}
+		check(b.ctx.Err())
+		within(fmt.Sprint("round ", i+1), func() { run(i) })
 		b.say("round %d of %d", i+1, b.o.Rounds)
 	}
-	return nil
 }
 
 // many returns n, or in a tiny run a small number.
@@ -172,52 +147,46 @@ type crowd struct {
 }
 
 // join connects readers of a channel to a system. The first quiet readers do not count.
-func (b *testbed) join(s *system, name string, readers, quiet, size int) (*crowd, error) {
-	c, err := b.newCrowd(s, readers-quiet, size)
-	if err != nil {
-		return nil, err
-	}
-	took, err := c.add(s, name, readers, quiet)
-	if readers >= 1000 && err == nil {
+func (b *testbed) join(s *system, name string, readers, quiet, size int) *crowd {
+	c := b.newCrowd(s, readers-quiet, size)
+	took := c.add(s, name, readers, quiet)
+	if readers >= 1000 {
 		b.say("%d clients of %s have connected in %.1f s", readers, s.name, took.Seconds())
 	}
-	return c, err
+	return c
 }
 
 // newCrowd returns a crowd that has no channels yet.
-func (b *testbed) newCrowd(s *system, readers, size int) (*crowd, error) {
+func (b *testbed) newCrowd(s *system, readers, size int) *crowd {
 	if b.slots == loadgen.Slots {
-		return nil, errors.New("no counter is left")
+		fail("no counter is left")
 	}
 	b.slots++
-	return &crowd{system: s, bed: b, readers: readers, size: size, slot: b.slots - 1}, nil
+	return &crowd{system: s, bed: b, readers: readers, size: size, slot: b.slots - 1}
 }
 
 // add connects readers of another channel to a system.
-func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Duration, err error) {
+func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Duration) {
 	return c.addTo("ahp-chat:/"+name, s, name, readers, quiet)
 }
 
 // addTo is add for a channel with this name.
-func (c *crowd) addTo(channel string, s *system, name string, readers, quiet int) (took time.Duration, err error) {
-	err = c.bed.clients.Call("Clients.Connect", loadgen.ConnectArgs{
+func (c *crowd) addTo(channel string, s *system, name string, readers, quiet int) (took time.Duration) {
+	err := c.bed.clients.Call("Clients.Connect", loadgen.ConnectArgs{
 		Group: name, Kind: s.kind, URL: s.url, Tokens: s.tokens, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Seal: s.seal, Quiet: quiet,
 	}, &took)
 	if err != nil {
-		return took, fmt.Errorf("%s: %w", s.name, err)
+		fail("%s: %w", s.name, err)
 	}
 	c.groups, c.channels = append(c.groups, name), append(c.channels, channel)
-	return took, nil
+	return took
 }
 
 // leave disconnects all readers.
-func (c *crowd) leave() error {
+func (c *crowd) leave() {
 	for _, group := range c.groups {
-		if err := c.bed.clients.Call("Clients.Disconnect", group, &loadgen.None{}); err != nil {
-			return err
-		}
+		check(c.bed.clients.Call("Clients.Disconnect", group, &loadgen.None{}))
 	}
-	return nil
 }
 
 // A sample is the result of a round.
@@ -231,79 +200,61 @@ type sample struct {
 // perCPU returns the number of deliveries in a second of the system's processor time.
 func (s sample) perCPU() float64 { return float64(s.Delivered) / s.CPU.Seconds() }
 
-// hear makes the host stream to a crowd, and returns an error unless every frame
-// arrives. others are further processes whose processor time is measured.
-func (c *crowd) hear(pace loadgen.Pace, d time.Duration, timed bool, others ...int) (s sample, err error) {
-	if err := c.time(timed); err != nil {
-		return s, err
-	}
+// hear makes the host stream to a crowd, and fails unless every frame arrives.
+// others are further processes whose processor time is measured.
+func (c *crowd) hear(pace loadgen.Pace, d time.Duration, timed bool, others ...int) (s sample) {
+	c.time(timed)
 	pids := append([]int{c.pid}, others...)
-	before, err := usedBy(pids)
-	if err != nil {
-		return s, err
+	before := usedBy(pids)
+	if err := caught(func() { s.StreamReply = c.stream(pace, d) }); err != nil {
+		check(errors.Join(err, caught(c.whole)))
 	}
-	if s.StreamReply, err = c.stream(pace, d); err != nil {
-		return s, errors.Join(err, c.whole())
-	}
-	after, err := usedBy(pids)
-	if err != nil {
-		return s, err
-	}
+	after := usedBy(pids)
 	s.CPU = after[0] - before[0]
 	for i := range others {
 		s.Others = append(s.Others, after[i+1]-before[i+1])
 	}
-	state, err := c.state()
-	s.Delays = state.Delays
-	return s, err
+	s.Delays = c.state().Delays
+	return s
 }
 
 // stream makes the host stream to a crowd.
-func (c *crowd) stream(pace loadgen.Pace, d time.Duration) (reply loadgen.StreamReply, err error) {
+func (c *crowd) stream(pace loadgen.Pace, d time.Duration) (reply loadgen.StreamReply) {
 	args := loadgen.StreamArgs{
 		Channels: c.channels, Size: c.size, For: d, Pace: pace, NATS: c.nats, Feed: c.feed, Slot: c.slot, Readers: c.readers, MayLose: c.mayLose,
 	}
 	if err := c.bed.host.Call("Host.Stream", args, &reply); err != nil {
-		return reply, fmt.Errorf("%s: %w", c.system.name, err)
+		fail("%s: %w", c.system.name, err)
 	}
-	return reply, nil
+	return reply
 }
 
 // time makes the readers of the first channel record delays, or stop recording.
-func (c *crowd) time(on bool) error {
-	return c.bed.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{})
+func (c *crowd) time(on bool) {
+	check(c.bed.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{}))
 }
 
 // usedBy returns the processor time that each process has used so far.
-func usedBy(pids []int) (all []time.Duration, err error) {
+func usedBy(pids []int) (all []time.Duration) {
 	for _, pid := range pids {
-		used, err := loadgen.CPU(pid)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, used)
+		all = append(all, must(loadgen.CPU(pid)))
 	}
-	return all, nil
+	return all
 }
 
-// state returns the state of the first channel's readers. It returns an error if a
-// connection of any channel has ended.
-func (c *crowd) state() (state loadgen.State, err error) {
+// state returns the state of the first channel's readers. It fails if a connection of
+// any channel has ended.
+func (c *crowd) state() (state loadgen.State) {
 	for i := range c.groups {
 		group := c.groups[len(c.groups)-1-i]
 		state = loadgen.State{}
-		if err := c.bed.clients.Call("Clients.State", group, &state); err != nil {
-			return state, err
-		}
+		check(c.bed.clients.Call("Clients.State", group, &state))
 		if len(state.Ended) > 0 {
-			return state, fmt.Errorf("%s: %d client connections have ended early, for example %s", c.system.name, len(state.Ended), state.Ended[0])
+			fail("%s: %d client connections have ended early, for example %s", c.system.name, len(state.Ended), state.Ended[0])
 		}
 	}
-	return state, nil
+	return state
 }
 
-// whole returns an error if a connection has ended.
-func (c *crowd) whole() error {
-	_, err := c.state()
-	return err
-}
+// whole fails if a connection has ended.
+func (c *crowd) whole() { c.state() }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,32 +28,20 @@ type uplinkWay struct {
 }
 
 // uplink measures how much the host's machine sends for 50 clients.
-func uplink(b *testbed) ([]Figure, error) {
-	ways, err := b.uplinkWays()
-	if err != nil {
-		return nil, err
-	}
+func uplink(b *testbed) []Figure {
+	ways := b.uplinkWays()
 	for _, w := range ways {
-		if _, err := w.crowd.hear(spoken, b.long(100*time.Millisecond), false); err != nil { // host-agents learn the subscriptions
-			return nil, err
-		}
+		w.crowd.hear(spoken, b.long(100*time.Millisecond), false) // host-agents learn the subscriptions
 	}
-	err = b.rounds(func(int) error {
+	b.rounds(func(int) {
 		for _, w := range ways {
 			before := w.meter.Bytes()
-			got, err := w.crowd.hear(spoken, b.long(uplinkActions*spoken.Every), false)
-			if err != nil {
-				return err
-			}
+			got := w.crowd.hear(spoken, b.long(uplinkActions*spoken.Every), false)
 			// The bytes are converted from the number of actions in this round to uplinkActions.
 			bytes := float64(w.meter.Bytes()-before) / float64(got.Actions) * uplinkActions
 			w.sent = append(w.sent, bytes/1e6)
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	work := fmt.Sprintf("%d clients × %d actions of 1 KB, ", uplinkClients, uplinkActions)
 	var figures []Figure
 	for _, w := range ways {
@@ -66,12 +53,12 @@ func uplink(b *testbed) ([]Figure, error) {
 		}
 		figures = append(figures, f.orient(atMost(0.65)).means("A home connection carries 50 viewers like one."))
 	}
-	return figures, nil
+	return figures
 }
 
 // uplinkWays returns the ways through the relay, and after them the ways for
 // comparison.
-func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
+func (b *testbed) uplinkWays() (ways []*uplinkWay) {
 	for i, cfg := range []siteConfig{
 		{name: "NATS over TCP", natsTCP: true},
 		{name: "through the relay's port"},
@@ -79,45 +66,30 @@ func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
 		w := &uplinkWay{name: cfg.name}
 		cfg.name = fmt.Sprintf("site-%d", i)
 		cfg.between = b.metered(&w.meter)
-		s, err := b.site(cfg)
-		if err != nil {
-			return nil, err
-		}
-		way, err := s.system(0)
-		if err != nil {
-			return nil, err
-		}
+		_, way := b.oneHost(cfg)
 		ways = append(ways, w)
-		if w.crowd, err = b.join(way, cfg.name, b.many(uplinkClients), 0, uplinkSize); err != nil {
-			return nil, err
-		}
+		w.crowd = b.join(way, cfg.name, b.many(uplinkClients), 0, uplinkSize)
 	}
 	return b.uplinkOverSSH(ways)
 }
 
 // uplinkOverSSH adds the way through an SSH tunnel, if SSH is installed.
-func (b *testbed) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
+func (b *testbed) uplinkOverSSH(ways []*uplinkWay) []*uplinkWay {
 	w := &uplinkWay{name: sshName}
-	way, err := b.sshTunnel(b.metered(&w.meter))
-	if errors.Is(err, errNoSSH) {
-		b.say("%v; %s is left out", err, sshName)
-		return ways, nil
+	way := b.sshTunnel(b.metered(&w.meter))
+	if way == nil {
+		return ways
 	}
-	if err != nil {
-		return nil, err
-	}
-	w.crowd, err = b.join(way, "ssh", b.many(uplinkClients), 0, uplinkSize)
-	return append(ways, w), err
+	w.crowd = b.join(way, "ssh", b.many(uplinkClients), 0, uplinkSize)
+	return append(ways, w)
 }
 
 // metered returns a function for siteConfig.between, which puts a meter there. The
 // testbed's end closes it.
-func (b *testbed) metered(m **stack.Meter) func(target string) (addr string, err error) {
-	return func(target string) (addr string, err error) {
-		if *m, err = stack.NewMeter(target); err != nil {
-			return "", err
-		}
+func (b *testbed) metered(m **stack.Meter) func(target string) string {
+	return func(target string) string {
+		*m = must(stack.NewMeter(target))
 		b.ends = append(b.ends, (*m).Close)
-		return (*m).Addr(), nil
+		return (*m).Addr()
 	}
 }

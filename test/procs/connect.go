@@ -45,7 +45,7 @@ func (s *Site) StartConnect(ctx context.Context) error {
 		}
 		s.Connect = s.cfg.Process("", "ahp-connect", ConnectProgram, s.connectArgs("up", "--listen", s.at(connectPort))...)
 	}
-	return s.Connect.Launch(ctx, func() error { return reachable(s.at(connectPort)) })
+	return s.Connect.Launch(ctx, func() error { return Reachable(s.at(connectPort)) })
 }
 
 // AtConnect returns the URL at which clients reach the host through ahp-connect, and a

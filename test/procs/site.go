@@ -294,7 +294,7 @@ func (s *Site) startNATS(ctx context.Context) error {
 
 // StartNATS starts nats-server, and waits until it accepts connections.
 func (s *Site) StartNATS(ctx context.Context) error {
-	return s.NATS.Launch(ctx, func() error { return reachable(s.at(natsPort)) })
+	return s.NATS.Launch(ctx, func() error { return Reachable(s.at(natsPort)) })
 }
 
 // StartRelay starts the relay, and waits until it accepts clients.
@@ -352,10 +352,11 @@ func (s *Site) StartHost(ctx context.Context) error {
 		flags = append(flags, "--record", file)
 	}
 	s.Host = s.cfg.Process("", "host", HostProgram, flags...)
-	return s.Host.Launch(ctx, func() error { return reachable(s.at(hostPort)) })
+	return s.Host.Launch(ctx, func() error { return Reachable(s.at(hostPort)) })
 }
 
-func reachable(address string) error {
+// Reachable returns nil if an address accepts connections, and otherwise the reason.
+func Reachable(address string) error {
 	c, err := net.DialTimeout("tcp", address, time.Second)
 	if err != nil {
 		return err
