@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/test/load"
 	"ahprelay/test/procs"
 )
 
@@ -41,7 +42,7 @@ func balance(relays []string) *balancer {
 		b.polls.Go(func() {
 			for ctx.Err() == nil {
 				b.note(i, procs.Ready(http.DefaultClient, relays[i]) == nil)
-				wait(ctx, pollEvery)
+				load.Pause(ctx, pollEvery)
 			}
 		})
 	}

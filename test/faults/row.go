@@ -177,20 +177,13 @@ func (l link) rows() []Row {
 func flapping(ctx context.Context, p *faultproxy.Proxy) error {
 	for range 4 {
 		p.Cut()
-		wait(ctx, time.Second)
+		load.Pause(ctx, time.Second)
 		if err := p.Heal(); err != nil {
 			return err
 		}
-		wait(ctx, 2*time.Second)
+		load.Pause(ctx, 2*time.Second)
 	}
 	return nil
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 var links = []link{

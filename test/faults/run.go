@@ -93,7 +93,7 @@ func (r *Result) run(ctx context.Context, o Options, dir string) error {
 	if err := awaitWhole(ctx, crowd); err != nil {
 		return fmt.Errorf("before the fault: %w", err)
 	}
-	wait(ctx, warmUp)
+	load.Pause(ctx, warmUp)
 	if ends := endsOf(crowd); len(ends) > 0 {
 		return fmt.Errorf("connections ended before the fault: %v", ends)
 	}
@@ -112,14 +112,14 @@ func (r *Result) breakIt(ctx context.Context, site *procs.Site, crowd *load.Crow
 			return err
 		}
 	}
-	wait(ctx, time.Until(began.Add(r.Row.hold)))
+	load.Pause(ctx, time.Until(began.Add(r.Row.hold)))
 	if err := r.Row.heal(ctx, site); err != nil {
 		return err
 	}
 	healed := time.Now()
 	back := awaitWhole(ctx, crowd)
 	r.Whole = time.Since(healed)
-	wait(ctx, coolDown)
+	load.Pause(ctx, coolDown)
 	for _, end := range endsOf(crowd) {
 		r.Closes[end.Code]++
 		if end.At.Before(healed) || r.Told == 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/test/load"
 	"ahprelay/test/procs"
 	"ahprelay/test/refclient"
 )
@@ -152,7 +153,7 @@ func ask(ctx context.Context, url, token string, i int) (a asked) {
 			a.err = err
 			return a
 		}
-		wait(ctx, askEvery)
+		load.Pause(ctx, askEvery)
 	}
 	return a
 }

@@ -58,7 +58,7 @@ func (d *Driver) run(ctx context.Context) {
 			d.lost()
 			_ = w.client.Abort()
 		}
-		pause(ctx, 100*time.Millisecond)
+		Pause(ctx, 100*time.Millisecond)
 	}
 }
 
@@ -167,12 +167,10 @@ func (d *Driver) Close() {
 	d.done.Wait()
 }
 
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// Pause waits for d, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

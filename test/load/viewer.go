@@ -101,7 +101,7 @@ func (v *Viewer) run(ctx context.Context) {
 		if greeted {
 			wait = firstWait
 		}
-		pause(ctx, wait/2+rand.N(wait/2))
+		Pause(ctx, wait/2+rand.N(wait/2))
 		wait = min(2*wait, mostWait)
 	}
 }
@@ -160,7 +160,7 @@ func (v *Viewer) guard(ctx context.Context, wg *sync.WaitGroup, w *wire) (silent
 	gaveUp := make(chan struct{})
 	wg.Go(func() {
 		for ctx.Err() == nil && w.silent() < SilenceLimit {
-			pause(ctx, 200*time.Millisecond)
+			Pause(ctx, 200*time.Millisecond)
 		}
 		if ctx.Err() == nil {
 			close(gaveUp)

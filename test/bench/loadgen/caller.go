@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,8 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 			if err != nil {
 				return err
 			}
-			if err := greet(ws, fmt.Sprintf("%s-%d", args.Group, i), ""); err != nil {
+			err = greet(ws, fmt.Sprintf("%s-%d", args.Group, i), "")
+			if err = cmp.Or(err, ws.SetDeadline(time.Time{})); err != nil {
 				return errors.Join(err, ws.Close())
 			}
 			list[i] = &caller{wsConn: ws, lastID: 1000, rested: make(chan error, 1)}
@@ -189,16 +191,5 @@ func checkAnswer(answer []byte, id string, size int) error {
 		}
 		data = data[n:]
 	}
-	return nil
-}
-
-// Hangup closes the connections of a group of callers.
-func (c *Clients) Hangup(group string, _ *None) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, caller := range c.callers[group] {
-		_ = caller.Close()
-	}
-	delete(c.callers, group)
 	return nil
 }

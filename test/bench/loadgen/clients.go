@@ -274,7 +274,7 @@ func (c *Clients) Reconnect(args ReconnectArgs, took *time.Duration) error {
 	if err != nil {
 		return err
 	}
-	g.leave()
+	g.close()
 	g.args.URL = args.URL
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), args.Within)

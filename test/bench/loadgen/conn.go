@@ -36,7 +36,7 @@ type wsConn struct {
 const dialTime = 30 * time.Second
 
 // dialWS opens a WebSocket as a client. If seal is not nil, the connection is sealed.
-// Without a token, token is "".
+// Without a token, token is "". The connection has the deadline of ctx.
 func dialWS(ctx context.Context, address, token string, seal *Seal) (*wsConn, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -49,28 +49,20 @@ func dialWS(ctx context.Context, address, token string, seal *Seal) (*wsConn, er
 	if u.Scheme == "wss" { // a test has made the relay's certificate
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(deadline)
+	}
 	ws, err := upgrade(c, u, token, seal != nil)
+	if err == nil && seal != nil {
+		err = ws.seal(seal)
+	}
 	if err != nil {
 		_ = c.Close()
-		return nil, err
 	}
-	if seal == nil {
-		return ws, nil
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = ws.SetDeadline(deadline)
-	}
-	if err := ws.seal(seal); err != nil {
-		_ = ws.Close()
-		return nil, err
-	}
-	return ws, nil
+	return ws, err
 }
 
 func upgrade(c net.Conn, u *url.URL, token string, seal bool) (*wsConn, error) {
-	if err := c.SetDeadline(time.Now().Add(dialTime)); err != nil {
-		return nil, err
-	}
 	request := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{
 		"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
 		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
@@ -97,7 +89,7 @@ func upgrade(c net.Conn, u *url.URL, token string, seal bool) (*wsConn, error) {
 	ws.buf, _ = r.Peek(r.Buffered())
 	ws.buf = append([]byte(nil), ws.buf...)
 	ws.end = len(ws.buf)
-	return ws, c.SetDeadline(time.Time{})
+	return ws, nil
 }
 
 // acceptWS accepts a WebSocket as a server.

@@ -53,9 +53,6 @@ func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = ws.SetDeadline(deadline)
-	}
 	switch g.args.Kind {
 	case AHP:
 		err = greet(ws, fmt.Sprintf("%s-%d", g.args.Group, i), g.args.Channel)
@@ -125,9 +122,6 @@ func (r *reader) rejoin(ctx context.Context) (*wsConn, error) {
 	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, r.index), g.args.Seal)
 	if err != nil {
 		return nil, err
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = ws.SetDeadline(deadline)
 	}
 	result, err := ask(ws, "1", "reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"%s-%d","lastSeenServerSeq":%d,"subscriptions":[%q]}`,
 		g.args.Group, r.index, r.seq, g.args.Channel))
@@ -340,8 +334,8 @@ func (g *group) behind(action int64) (list []int) {
 	return list
 }
 
-// leave closes all connections, without recording them as ended.
-func (g *group) leave() {
+// close closes all connections, without recording them as ended.
+func (g *group) close() {
 	g.loop.mu.Lock()
 	defer g.loop.mu.Unlock()
 	for _, r := range g.readers {
@@ -350,5 +344,3 @@ func (g *group) leave() {
 	}
 	g.ended = nil
 }
-
-func (g *group) close() { g.leave() }

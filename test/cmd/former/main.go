@@ -254,10 +254,7 @@ func cut(ctx context.Context, r *attempt) error {
 		return err
 	}
 	r.ClientRelay.Cut()
-	select {
-	case <-time.After(2 * time.Second):
-	case <-ctx.Done():
-	}
+	load.Pause(ctx, 2*time.Second)
 	return errors.Join(r.ClientRelay.Heal(), r.watch(true))
 }
 
@@ -376,10 +373,7 @@ func (v *versions) try(ctx context.Context, t trial, dir string) (report load.Re
 		if err := crowd.AwaitWhole(ctx); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(v.flags.Each):
-		case <-ctx.Done():
-		}
+		load.Pause(ctx, v.flags.Each)
 		if codes := ends(); quiet && len(codes) > 0 {
 			return fmt.Errorf("clients that the fault must not affect were closed: %v", codes)
 		}
