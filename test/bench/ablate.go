@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
@@ -84,7 +85,7 @@ func ablate(b *testbed) (figures []Figure) {
 		for _, q := range a.what {
 			seen[q] = true
 		}
-		within(a.name, func() { figures = append(figures, b.ablate(a)...) })
+		must.Within(a.name, func() { figures = append(figures, b.ablate(a)...) })
 		b.say("%s", a.name)
 	}
 	return figures
@@ -97,12 +98,12 @@ func (b *testbed) linkAblated() {
 		return
 	}
 	dir := filepath.Join(b.dir, "programs")
-	check(os.Mkdir(dir, 0o700))
-	check(procs.BuildWith(b.ctx, dir, "-X ahprelay/internal/ablation.variable="+withoutVariable))
+	must.Do(os.Mkdir(dir, 0o700))
+	must.Do(procs.BuildWith(b.ctx, dir, "-X ahprelay/internal/ablation.variable="+withoutVariable))
 	for _, program := range []string{procs.RelayProgram, procs.AgentProgram} {
-		text := must(os.ReadFile(filepath.Join(dir, program)))
+		text := must.Get(os.ReadFile(filepath.Join(dir, program)))
 		if !bytes.Contains(text, []byte(withoutVariable)) { // the linker reports no error for an unknown variable
-			fail("%s does not read %s", program, withoutVariable)
+			must.Fail("%s does not read %s", program, withoutVariable)
 		}
 	}
 	b.bench.Programs = dir
@@ -217,7 +218,7 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) {
 func (b *testbed) inTurns(times int, run func(i int)) {
 	for round := range times {
 		for i := range 2 {
-			check(b.ctx.Err())
+			must.Do(b.ctx.Err())
 			run((round + i) % 2)
 		}
 	}

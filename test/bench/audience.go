@@ -6,6 +6,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/stack"
 )
 
@@ -72,11 +73,11 @@ func (s *site) audienceTokens() []string {
 // subscribe requests that reach the host.
 func (b *testbed) audienceJoins(w *audienceWay, relay *system, many int) Figure {
 	var before, after int64
-	check(b.host.Call("Host.Asked", "subscribe", &before))
+	must.Do(b.host.Call("Host.Asked", "subscribe", &before))
 	began := time.Now()
 	w.crowd = b.join(relay, "all", many, 0, actionSize)
 	took := time.Since(began)
-	check(b.host.Call("Host.Asked", "subscribe", &after))
+	must.Do(b.host.Call("Host.Asked", "subscribe", &after))
 	each := float64(after-before) / (took.Seconds()/0.05 + 2) // the relay sends the first subscribe at once, and may delay the last
 	return newFigure(fmt.Sprintf("%d viewers join in %.1f s: the host is asked", many, took.Seconds()), "subscribes for each 50 ms", series{each}).
 		want(atMost(1)).means("A link that goes round a room costs the host nothing.")

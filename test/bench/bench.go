@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ahprelay/test/must"
 )
 
 // A part is a benchmark with a name.
@@ -133,12 +135,12 @@ func (p part) runIn(ctx context.Context, o Options) (figures []Figure, err error
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
 	b := newTestbed(ctx, o, p.name)
-	err = caught(func() {
-		check(os.MkdirAll(b.dir, 0o700))
+	err = must.Catch(func() {
+		defer b.close()
+		must.Do(os.MkdirAll(b.dir, 0o700))
 		b.startLoad()
 		figures = p.run(b)
 	})
-	b.close()
 	for i := range figures {
 		figures[i].Part = p.name
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/test/hostrpc"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 	"ahprelay/test/refclient"
 )
@@ -63,7 +64,7 @@ func canvas(b *testbed) []Figure {
 		}
 		w.keystrokes(b, &alone)
 		ctx, cancel := context.WithCancel(b.ctx)
-		beside(func() {
+		must.Both(func() {
 			defer cancel()
 			w.keystrokes(b, &during)
 		}, func() { w.way.download(ctx) })
@@ -152,10 +153,10 @@ type canvasWorld struct {
 const canvasSession = "demo:/notes"
 
 func (b *testbed) canvasWorld(app string) *canvasWorld {
-	address := must(procs.FreeAddress())
-	config := must(json.Marshal(hostrpc.Config{Canvases: []hostrpc.Canvas{{ID: "notes"}, {ID: "app", URL: app + "/"}}}))
+	address := must.Get(procs.FreeAddress())
+	config := must.Get(json.Marshal(hostrpc.Config{Canvases: []hostrpc.Canvas{{ID: "notes"}, {ID: "app", URL: app + "/"}}}))
 	file, control := filepath.Join(b.dir, "host.json"), net.JoinHostPort(address, "18991")
-	check(os.WriteFile(file, config, 0o600))
+	must.Do(os.WriteFile(file, config, 0o600))
 	host := b.demoHost(address, "--control", control, "--config", file)
 	s := b.site(siteConfig{upstreams: []string{host}, tls: true, relayFlags: []string{"--canvas-domain", "https://localhost:" + relayPort}})
 	return b.showCanvas(s, control)
@@ -163,16 +164,16 @@ func (b *testbed) canvasWorld(app string) *canvasWorld {
 
 // showCanvas opens the canvas, and a page of it.
 func (b *testbed) showCanvas(s *site, control string) *canvasWorld {
-	rpc := must(hostrpc.Dial(control))
+	rpc := must.Get(hostrpc.Dial(control))
 	defer func() { _ = rpc.Close() }()
-	channel := must(rpc.OpenCanvas(canvasSession, "app"))
+	channel := must.Get(rpc.OpenCanvas(canvasSession, "app"))
 	system := s.system(0)
 	var clients []*refclient.Client
 	for i := range 2 {
-		c := must(refclient.Dial(b.ctx, system.url, refclient.Options{Token: system.tokens[i], HTTPClient: s.http}))
+		c := must.Get(refclient.Dial(b.ctx, system.url, refclient.Options{Token: system.tokens[i], HTTPClient: s.http}))
 		b.ends = append(b.ends, func() { _ = c.Close() })
 		params := refclient.InitializeParams{ClientID: fmt.Sprint("c", i), ProtocolVersions: []string{"0.9.0"}, Capabilities: map[string]any{"canvas": map[string]any{}}}
-		must(c.Initialize(b.ctx, params))
+		must.Get(c.Initialize(b.ctx, params))
 		clients = append(clients, c)
 	}
 	var shown struct {
@@ -214,7 +215,7 @@ func canvasProxy(s *site) *httptest.Server {
 }
 
 func call(ctx context.Context, c *refclient.Client, method string, params, result any) {
-	within(method, func() { check(json.Unmarshal(must(c.Call(ctx, method, params)), result)) })
+	must.Within(method, func() { must.Do(json.Unmarshal(must.Get(c.Call(ctx, method, params)), result)) })
 }
 
 // A canvasWay is a path to an application.
@@ -242,12 +243,12 @@ func (b *testbed) canvasWayTo(origin, address string, jar http.CookieJar) *canva
 // newCanvasWay opens a canvas's ticket, which sets the cookie, and returns a way to the canvas
 // through the relay at an address.
 func (b *testbed) newCanvasWay(ticket, origin, relay string) *canvasWay {
-	jar := must(cookiejar.New(nil))
+	jar := must.Get(cookiejar.New(nil))
 	way := b.canvasWayTo(origin, relay, jar)
 	_, err := way.get(b.ctx, strings.TrimPrefix(ticket, origin))
 	var status *statusError
 	if !errors.As(err, &status) || status.code != http.StatusNotFound { // the application has no page there
-		check(err)
+		must.Do(err)
 	}
 	return way
 }
@@ -281,7 +282,7 @@ func (w *canvasWay) get(ctx context.Context, path string) (int64, error) {
 func (w *canvasWay) download(ctx context.Context) {
 	for ctx.Err() == nil {
 		if _, err := w.get(ctx, "/large"); ctx.Err() == nil {
-			check(err)
+			must.Do(err)
 		}
 	}
 }
@@ -296,9 +297,9 @@ const browserConns = 6
 func (w *canvasWay) measure(b *testbed, to *canvasSeries, large int) {
 	echo := w.echo(b)
 	began := time.Now()
-	n := must(w.get(b.ctx, "/large"))
+	n := must.Get(w.get(b.ctx, "/large"))
 	if n != int64(large) {
-		fail("the canvas's large answer has %d bytes; want %d", n, large)
+		must.Fail("the canvas's large answer has %d bytes; want %d", n, large)
 	}
 	rate := float64(n) / time.Since(began).Seconds() / 1e6
 	took := w.modules(b)
@@ -314,22 +315,22 @@ func (w *canvasWay) modules(b *testbed) time.Duration {
 		wg.Go(func() { _, failed[i] = w.get(b.ctx, fmt.Sprint("/module/", i)) })
 	}
 	wg.Wait()
-	check(errors.Join(failed...))
+	must.Do(errors.Join(failed...))
 	return time.Since(began)
 }
 
 // echo returns the median round-trip time.
 func (w *canvasWay) echo(b *testbed) time.Duration {
 	ws, _, err := websocket.Dial(b.ctx, w.base+"/echo", &websocket.DialOptions{HTTPClient: w.sockets, HTTPHeader: http.Header{"Origin": {w.base}}})
-	check(err)
+	must.Do(err)
 	defer func() { _ = ws.CloseNow() }()
 	var took []time.Duration
 	message := bytes.Repeat([]byte("k"), 100)
 	for range b.many(200) {
 		began := time.Now()
-		check(ws.Write(b.ctx, websocket.MessageText, message))
+		must.Do(ws.Write(b.ctx, websocket.MessageText, message))
 		_, _, err := ws.Read(b.ctx)
-		check(err)
+		must.Do(err)
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
@@ -348,7 +349,7 @@ func (w *canvasWorld) pages(l *testbed, app string) (there, here float64) {
 
 // page loads a page that reports its load time.
 func (b *browser) page(address string) float64 {
-	check(chromedp.Do(b.ctx, chromedp.Navigate(address)))
+	must.Do(chromedp.Do(b.ctx, chromedp.Navigate(address)))
 	b.until("window.took > 0")
 	return b.number("window.took")
 }
@@ -358,7 +359,7 @@ func (w *canvasWorld) keystrokes(b *testbed, to *[2]series) {
 	var took []time.Duration
 	for range b.many(100) {
 		began := time.Now()
-		must(w.other.Call(b.ctx, "ping", map[string]any{"channel": "ahp-root://"}))
+		must.Get(w.other.Call(b.ctx, "ping", map[string]any{"channel": "ahp-root://"}))
 		took = append(took, time.Since(began))
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	web "ahprelay/console/site"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 )
 
@@ -28,12 +29,12 @@ const (
 // processor.
 func consolePart(l *testbed) []Figure {
 	_, size, err := web.FirstLoad()
-	check(err)
+	must.Do(err)
 	figures := []Figure{newFigure("what a browser gets before anything is shown, compressed", "KB", series{float64(size) / 1000}).want(atMost(150)).means("It opens on a bad line, too.")}
 	if l.o.Tiny {
 		return figures // tests may run without a browser
 	}
-	s := l.site(siteConfig{upstreams: []string{l.demoHost(must(procs.FreeAddress()))}})
+	s := l.site(siteConfig{upstreams: []string{l.demoHost(must.Get(procs.FreeAddress()))}})
 	token := s.tokens(0)[0]
 	var shown, opened, scrolled, frames, unslowed, least, grown series
 	l.rounds(func(int) {
@@ -62,7 +63,7 @@ func (s *site) console(token string) string {
 func (b *testbed) demoHost(ip string, flags ...string) string {
 	address := net.JoinHostPort(ip, "18990")
 	host := b.bench.Process("", "demo", procs.HostProgram, append([]string{"--demo", "--listen", address}, flags...)...)
-	check(host.Launch(b.ctx, func() error { return reachable(address) }))
+	must.Do(host.Launch(b.ctx, func() error { return reachable(address) }))
 	return "ws://" + address
 }
 
@@ -82,7 +83,7 @@ func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) *browser {
 		}
 	}
 	if path == "" {
-		fail("no Chromium on the PATH")
+		must.Fail("no Chromium on the PATH")
 	}
 	flags := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
@@ -104,16 +105,16 @@ type measured struct{ Shown, Opened, Scrolled, Frame, Grown, Unslowed float64 }
 var phoneScreen = chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile)
 
 func (b *browser) measure(address string) (m measured) {
-	check(chromedp.Do(b.ctx, phoneScreen, slowed(slowdown), chromedp.Navigate(address)))
+	must.Do(chromedp.Do(b.ctx, phoneScreen, slowed(slowdown), chromedp.Navigate(address)))
 	b.until(`[...document.querySelectorAll("#sessions li")].length > 0`)
 	m.Shown = b.number(`performance.now()`)
 	b.prepare()
 	m.Opened = b.open()
 	m.Scrolled = b.scroll()
 	m.Frame, m.Grown = b.stream()
-	check(chromedp.Do(b.ctx, slowed(1)))
+	must.Do(chromedp.Do(b.ctx, slowed(1)))
 	m.Unslowed, _ = b.stream()
-	check(chromedp.Do(b.ctx, slowed(slowdown)))
+	must.Do(chromedp.Do(b.ctx, slowed(slowdown)))
 	return m
 }
 
@@ -203,7 +204,7 @@ func (b *browser) metered(holds string) float64 {
 	b.do(`window.frames_.length = 0`, `true`)
 	select {
 	case <-b.ctx.Done():
-		check(context.Cause(b.ctx))
+		must.Do(context.Cause(b.ctx))
 	case <-time.After(consoleStream):
 	}
 	b.untilEach(500*time.Millisecond, holds)
@@ -248,7 +249,7 @@ const bareScript = `window.talking = ''; window.bare = async (host, token, promp
 // bare measures the same as stream, on a page that only appends the words to a pre
 // element.
 func (b *browser) bare(relay, host, token string) float64 {
-	check(chromedp.Do(b.ctx, chromedp.Navigate(relay+"/outside.js"))) // the browser shows this script as text
+	must.Do(chromedp.Do(b.ctx, chromedp.Navigate(relay+"/outside.js"))) // the browser shows this script as text
 	b.do(meter, `true`)
 	b.do(bareScript, `true`)
 	b.do(fmt.Sprintf(`bare(%q, %q, "talk %d")`, host, token, deltas), `window.talking !== ""`)
@@ -284,7 +285,7 @@ func (b *browser) enter(field, text, button, holds string) {
 // do runs a script, and waits until holds is true.
 func (b *browser) do(js, holds string) {
 	if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[any](js+"; null")); err != nil {
-		fail("%s: %w", js, err)
+		must.Fail("%s: %w", js, err)
 	}
 	b.until(holds)
 }
@@ -300,19 +301,19 @@ func (b *browser) untilEach(pause time.Duration, holds string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
 		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](holds))
 		if err != nil {
-			fail("%s: %w", holds, err)
+			must.Fail("%s: %w", holds, err)
 		}
 		if ok {
 			return
 		}
 	}
-	fail("waited %v for %s", patience, holds)
+	must.Fail("waited %v for %s", patience, holds)
 }
 
 func (b *browser) number(js string) float64 {
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[float64](js))
 	if err != nil {
-		fail("%s: %w", js, err)
+		must.Fail("%s: %w", js, err)
 	}
 	return v
 }

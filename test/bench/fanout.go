@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/testca"
 )
 
@@ -31,7 +32,7 @@ func fanout(b *testbed) (figures []Figure) {
 	nats := b.natsServer()
 	writer := b.writer()
 	for _, n := range []int{1, 2, 5, 10, 100, 1000} {
-		within(fmt.Sprintf("%d clients", n), func() {
+		must.Within(fmt.Sprintf("%d clients", n), func() {
 			figures = append(figures, b.fanoutTo(s, n, []*system{relay, nats, writer, b.direct()})...)
 		})
 	}
@@ -42,7 +43,7 @@ func fanout(b *testbed) (figures []Figure) {
 func (b *testbed) fanoutTLS() []Figure {
 	_, relay := b.oneHost(siteConfig{name: "tls", tls: true})
 	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), b.dir)
-	check(err)
+	must.Do(err)
 	nats := b.startNATS("nats-server-tls", cert, key)
 	const n = 100
 	perCPU := make([]series, 2)

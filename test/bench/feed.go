@@ -11,6 +11,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/routing"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 )
 
 // feed measures what it costs to publish a single viewer's notifications on NATS while
@@ -27,7 +28,7 @@ func feed(b *testbed) []Figure {
 		pace loadgen.Pace
 	}{{"2000 actions/s in bursts of 20", streaming}, {"saturated", saturated(1)}} {
 		var got fedSample
-		within(work.name, func() { got = b.feedAt(work.pace, sites, ways, heard) })
+		must.Within(work.name, func() { got = b.feedAt(work.pace, sites, ways, heard) })
 		title := "one viewer and a reader at NATS, " + work.name + ": "
 		const unit, peer = "µs a message", "without a reader"
 		figures = append(figures,
@@ -78,7 +79,7 @@ func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }
 // read makes a NATS client receive all messages for the site's first host, until the
 // part ends. It returns a counter of these messages.
 func (s *site) read() *atomic.Int64 {
-	creds := must(s.keys.Authority().ChannelReader(s.tenant(0), hostName(0), auth.MaxReaderTTL))
+	creds := must.Get(s.keys.Authority().ChannelReader(s.tenant(0), hostName(0), auth.MaxReaderTTL))
 	heard := new(atomic.Int64)
 	ctx, cancel := context.WithCancel(s.bed.ctx)
 	var wg sync.WaitGroup

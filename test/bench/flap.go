@@ -7,6 +7,7 @@ import (
 
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/must"
 )
 
 // flapClients is the number of clients that receive the stream during the cut.
@@ -46,7 +47,7 @@ func flap(b *testbed) []Figure {
 
 // proxy starts a fault proxy in front of an address. The testbed's end closes it.
 func (b *testbed) proxy(target string) *faultproxy.Proxy {
-	p := must(faultproxy.New("", target))
+	p := must.Get(faultproxy.New("", target))
 	b.ends = append(b.ends, p.Close)
 	return p
 }
@@ -64,11 +65,11 @@ func (c *crowd) flapOnce(links ...*faultproxy.Proxy) (lost float64, whole time.D
 		}
 		time.Sleep(c.bed.long(cutTime))
 		for _, link := range links {
-			check(link.Heal())
+			must.Do(link.Heal())
 		}
 		whole = c.catchUp()
 	}
-	beside(cut, func() { lost = float64(c.stream(spoken, c.bed.long(cutTime+1200*time.Millisecond)).Lost) })
+	must.Both(cut, func() { lost = float64(c.stream(spoken, c.bed.long(cutTime+1200*time.Millisecond)).Lost) })
 	return lost, whole
 }
 
@@ -79,7 +80,7 @@ const giveUp = 10 * time.Second
 // over. It returns the time that this took.
 func (c *crowd) catchUp() (took time.Duration) {
 	var said int64
-	check(c.bed.host.Call("Host.Said", c.channels[0], &said))
+	must.Do(c.bed.host.Call("Host.Said", c.channels[0], &said))
 	args := loadgen.AwaitArgs{Group: c.groups[0], Action: said, Within: giveUp}
 	if c.bed.clients.Call("Clients.Await", args, &took) != nil {
 		took = giveUp
@@ -90,6 +91,6 @@ func (c *crowd) catchUp() (took time.Duration) {
 // ended returns how many connections of a crowd have ended.
 func (c *crowd) ended() float64 {
 	var state loadgen.State
-	check(c.bed.clients.Call("Clients.State", c.groups[0], &state))
+	must.Do(c.bed.clients.Call("Clients.State", c.groups[0], &state))
 	return float64(len(state.Ended))
 }

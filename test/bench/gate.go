@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ahprelay/test/must"
 )
 
 // gateBenchmark is a Go benchmark of everything that the host-agent does to read a
@@ -22,7 +24,7 @@ func gates(b *testbed) []Figure {
 		args = slices.Insert(args, 1, "-race", "-tags=lockorder")
 	}
 	if out, err := exec.CommandContext(b.ctx, "go", args...).CombinedOutput(); err != nil {
-		fail("build: %w\n%s", err, out)
+		must.Fail("build: %w\n%s", err, out)
 	}
 	results := map[string]*goResult{}
 	b.rounds(func(int) {
@@ -31,11 +33,11 @@ func gates(b *testbed) []Figure {
 		cmd.Dir = b.dir
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			fail("%w\n%s", err, out)
+			must.Fail("%w\n%s", err, out)
 		}
-		check(readGoResults(string(out), results))
+		must.Do(readGoResults(string(out), results))
 	})
-	return must(gateFigures(results))
+	return must.Get(gateFigures(results))
 }
 
 func gateFigures(results map[string]*goResult) (figures []Figure, err error) {

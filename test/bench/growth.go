@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 )
 
 // oneByOne is a pace with bursts of 20. Each burst waits until the burst before has
@@ -114,7 +115,7 @@ func (b *testbed) writtenTo(writer *system, n int) *crowd {
 // others counts connections that exist already, in hosts.
 func (b *testbed) roomForHosts(most, others int) int {
 	var files unix.Rlimit
-	check(unix.Getrlimit(unix.RLIMIT_NOFILE, &files))
+	must.Do(unix.Getrlimit(unix.RLIMIT_NOFILE, &files))
 	// One process holds the host's connections to all clients and host-agents, and another
 	// holds the connections of the host-agents.
 	const each = clientsOfHost + 2

@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/broker"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 )
 
 // hostsIdle is how long host-agents are idle before they are measured, and how long the
@@ -32,10 +33,10 @@ func hosts(b *testbed) []Figure {
 		s.cfg.hosts += more
 		s.comeTogether(few)
 		waitIdle(b)
-		used := must(loadgen.CPU(s.relay.Pid()))
+		used := must.Get(loadgen.CPU(s.relay.Pid()))
 		began := time.Now()
 		waitIdle(b)
-		now := must(loadgen.CPU(s.relay.Pid()))
+		now := must.Get(loadgen.CPU(s.relay.Pid()))
 		memory = append(memory, (resident(s.relay.Pid())-before)/float64(more)/1024)
 		cost = append(cost, 100*float64(now-used)/float64(time.Since(began)))
 		second = append(second, seconds(b, round, few, more))
@@ -63,21 +64,23 @@ func seconds(b *testbed, round, few, more int) float64 {
 // them.
 func (s *site) openSecond(b *testbed, n int) (end func()) {
 	var open []*websocket.Conn
-	for i := range n {
-		ws, response, err := websocket.Dial(b.ctx, "ws"+strings.TrimPrefix(s.url(), "http")+"/nats", &websocket.DialOptions{
-			HTTPHeader: http.Header{"Authorization": {"Bearer " + s.hostToken(i)}, broker.StandbyHeader: {"1"}},
-		})
-		check(err)
-		open = append(open, ws)
-		if response.Header.Get(broker.StandbyHeader) == "" {
-			fail("the relay has no unused second connections of host-agents")
-		}
-	}
-	return func() {
+	end = func() {
 		for _, ws := range open {
 			_ = ws.CloseNow()
 		}
 	}
+	defer must.Undo(end)
+	for i := range n {
+		ws, response, err := websocket.Dial(b.ctx, "ws"+strings.TrimPrefix(s.url(), "http")+"/nats", &websocket.DialOptions{
+			HTTPHeader: http.Header{"Authorization": {"Bearer " + s.hostToken(i)}, broker.StandbyHeader: {"1"}},
+		})
+		must.Do(err)
+		open = append(open, ws)
+		if response.Header.Get(broker.StandbyHeader) == "" {
+			must.Fail("the relay has no unused second connections of host-agents")
+		}
+	}
+	return end
 }
 
 // waitIdle waits for hostsIdle, or until the part ends.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 )
 
 // largest is the longest message that may pass.
@@ -43,13 +44,13 @@ func large(b *testbed) []Figure {
 func (b *testbed) measurePair(p *pair, reader *loadgen.Process) {
 	small := loadgen.CallArgs{Group: p.name, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond}
 	var alone, during, one loadgen.CallReply
-	check(b.clients.Call("Clients.Call", small, &alone))
+	must.Do(b.clients.Call("Clients.Call", small, &alone))
 	answer := largest
 	if b.o.Tiny {
 		answer = 1 << 20
 	}
 	big := loadgen.CallArgs{Group: p.name + "-large", Request: 512, Answer: answer, For: small.For}
-	beside(func() { check(b.clients.Call("Clients.Call", small, &during)) }, func() { check(reader.Call("Clients.Call", big, &one)) })
+	must.Both(func() { must.Do(b.clients.Call("Clients.Call", small, &during)) }, func() { must.Do(reader.Call("Clients.Call", big, &one)) })
 	p.alone = append(p.alone, ms(alone.Delays.P99))
 	p.added = append(p.added, ms(during.Delays.P99-alone.Delays.P99))
 	p.rate = append(p.rate, float64(one.Delays.Count)*float64(answer)/one.Took.Seconds()/1e6)

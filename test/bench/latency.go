@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 )
 
 // latency measures how much time relay, NATS and host-agent add to a request and its
@@ -55,6 +56,6 @@ const requestMost = 0.15
 // delays.
 func (b *testbed) ask(group string, d time.Duration) loadgen.Delays {
 	var reply loadgen.CallReply
-	check(b.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: b.long(d)}, &reply))
+	must.Do(b.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: b.long(d)}, &reply))
 	return reply.Delays
 }

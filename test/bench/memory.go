@@ -6,16 +6,18 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"ahprelay/test/must"
 )
 
 // resident returns how many bytes of memory a process occupies.
 func resident(pid int) float64 {
-	text := must(os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)))
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)))
 	fields := bytes.Fields(text)
 	if len(fields) < 2 {
-		fail("/proc/%d/statm is %q", pid, text)
+		must.Fail("/proc/%d/statm is %q", pid, text)
 	}
-	return float64(must(strconv.Atoi(string(fields[1]))) * os.Getpagesize())
+	return float64(must.Get(strconv.Atoi(string(fields[1]))) * os.Getpagesize())
 }
 
 // idleTime is how long clients are idle before their memory is measured.
@@ -62,7 +64,7 @@ func (b *testbed) idle(way *system, n int, pids ...int) *idlers {
 	c := b.join(way, way.kind, n, 0, actionSize)
 	i := &idlers{crowd: c, looked: make(chan error, 1)}
 	time.AfterFunc(b.long(idleTime), func() {
-		i.looked <- caught(func() {
+		i.looked <- must.Catch(func() {
 			for k, after := range residents(pids) {
 				i.each = append(i.each, (after-before[k])/float64(n)/1024)
 			}
@@ -83,7 +85,7 @@ func residents(pids []int) (all []float64) {
 // process. It fails if a client's connection has ended.
 func perClient(all ...*idlers) (each []float64) {
 	for _, i := range all {
-		check(<-i.looked)
+		must.Do(<-i.looked)
 		each = append(each, i.each...)
 	}
 	for _, i := range all {

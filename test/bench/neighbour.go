@@ -9,6 +9,7 @@ import (
 
 	"ahprelay/broker/link"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 
 	"github.com/nats-io/nkeys"
 	"golang.org/x/sys/unix"
@@ -48,13 +49,13 @@ func neighbourOver(b *testbed, natsTCP bool) []Figure {
 	}
 	busyHost := b.start(name+"-busy-host", loadgen.HostRole)
 	var busyURL string
-	check(busyHost.Call("Host.URL", loadgen.None{}, &busyURL))
+	must.Do(busyHost.Call("Host.URL", loadgen.None{}, &busyURL))
 	viewer := b.start(name+"-viewer", loadgen.ClientsRole)
 	shared := b.site(siteConfig{name: name, natsTCP: natsTCP, hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}})
 	apart := b.site(siteConfig{name: name + "-apart", natsTCP: natsTCP, tenants: []string{"busy"}, upstreams: []string{busyURL}})
 	if !b.o.Tiny {
 		for _, pid := range []int{busyHost.Pid(), viewer.Pid(), shared.agents[1].Pid(), apart.agents[0].Pid()} {
-			check(onlyIdle(pid))
+			must.Do(onlyIdle(pid))
 		}
 	}
 	shared.system(0).callers(b.clients, name+"-quiet", b.many(4))
@@ -112,7 +113,7 @@ func (b *testbed) noises(s *site, i int) []*noise {
 		what: "so many of another tenant's", means: "Nor do clients that ask a lot.",
 		make: func() float64 {
 			var reply loadgen.CallReply
-			check(viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking, Request: 512, Answer: 512, For: long}, &reply))
+			must.Do(viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking, Request: 512, Answer: 512, For: long}, &reply))
 			return float64(reply.Delays.Count) / reply.Took.Seconds() / 1e3
 		},
 	}}
@@ -125,7 +126,7 @@ func (b *testbed) noises(s *site, i int) []*noise {
 			what: f.name + " of another tenant's", means: "Nor does a host-agent that floods the relay.",
 			make: func() float64 {
 				var messages uint64
-				check(viewer.Call("Clients.Flood", f.args, &messages))
+				must.Do(viewer.Call("Clients.Flood", f.args, &messages))
 				return float64(messages) / f.args.For.Seconds() / 1e6
 			},
 			pause: b.long(time.Second),
@@ -136,7 +137,7 @@ func (b *testbed) noises(s *site, i int) []*noise {
 
 // beside makes the noise, and calls measure meanwhile.
 func (n *noise) beside(measure func() loadgen.Delays) {
-	beside(func() { note(&n.during, measure()) }, func() { n.rate = append(n.rate, n.make()) })
+	must.Both(func() { note(&n.during, measure()) }, func() { n.rate = append(n.rate, n.make()) })
 	time.Sleep(n.pause)
 }
 
@@ -166,10 +167,10 @@ type flood struct {
 
 // floods returns the ways in which the host-agent of host i can flood the relay.
 func (s *site) floods(i int, d time.Duration) []flood {
-	key := must(nkeys.CreateUser())
-	user, _, err := s.keys.Authority().AgentUser(s.tenant(i), hostName(i), must(key.PublicKey()), 0)
-	check(err)
-	args := loadgen.FloodArgs{URL: "nats://" + s.at(natsPort), JWT: user, Seed: must(key.Seed()), Conns: floodConns, Size: 64, For: d}
+	key := must.Get(nkeys.CreateUser())
+	user, _, err := s.keys.Authority().AgentUser(s.tenant(i), hostName(i), must.Get(key.PublicKey()), 0)
+	must.Do(err)
+	args := loadgen.FloodArgs{URL: "nats://" + s.at(natsPort), JWT: user, Seed: must.Get(key.Seed()), Conns: floodConns, Size: 64, For: d}
 	unwanted, requests := args, args
 	unwanted.Subject = link.ChannelSubject(s.tenant(i), hostName(i), "nobody")
 	requests.Subject = link.HostPrefix(s.tenant(i), hostName(i)) + "ctl.lease"
@@ -181,7 +182,7 @@ func (s *site) floods(i int, d time.Duration) []flood {
 // delays.
 func (b *testbed) exchange(group string) loadgen.Delays {
 	var reply loadgen.CallReply
-	check(b.clients.Call("Clients.Call", loadgen.CallArgs{
+	must.Do(b.clients.Call("Clients.Call", loadgen.CallArgs{
 		Group: group, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond,
 	}, &reply))
 	return reply.Delays

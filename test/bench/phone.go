@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 )
 
 // A phone at the edge of its cell opens a session with this many bytes.
@@ -31,9 +32,9 @@ func phone(b *testbed) []Figure {
 	took, cpu := make([]series, 2), make([]series, 2)
 	for range min(b.o.Rounds, 2) {
 		for i, mode := range []websocket.CompressionMode{websocket.CompressionNoContextTakeover, websocket.CompressionDisabled} {
-			before := must(loadgen.CPU(s.relay.Pid()))
+			before := must.Get(loadgen.CPU(s.relay.Pid()))
 			d := openSession(b.ctx, url, relay.tokens[0], "phone", size, mode)
-			after := must(loadgen.CPU(s.relay.Pid()))
+			after := must.Get(loadgen.CPU(s.relay.Pid()))
 			took[i], cpu[i] = append(took[i], d.Seconds()), append(cpu[i], ms(after-before))
 		}
 	}
@@ -53,12 +54,12 @@ func longPhone(b *testbed) []Figure {
 	if b.o.Tiny {
 		size = 16 << 10
 	}
-	open := func(token int, mode websocket.CompressionMode) series {
-		url := "ws://" + b.slowLine(s.at(relayPort)) + "/ahp/" + hostName(0) // each session has its own line
-		return series{openSession(b.ctx, url, relay.tokens[token], fmt.Sprint("phone-", token), size, mode).Seconds()}
+	lines := []string{b.slowLine(s.at(relayPort)), b.slowLine(s.at(relayPort))} // each session has its own
+	open := func(i int, mode websocket.CompressionMode) series {
+		return series{openSession(b.ctx, "ws://"+lines[i]+"/ahp/"+hostName(0), relay.tokens[i], fmt.Sprint("phone-", i), size, mode).Seconds()}
 	}
 	var packed, plain series
-	beside(func() { packed = open(0, websocket.CompressionNoContextTakeover) }, func() { plain = open(1, websocket.CompressionDisabled) })
+	must.Both(func() { packed = open(0, websocket.CompressionNoContextTakeover) }, func() { plain = open(1, websocket.CompressionDisabled) })
 	opens := newFigure(fmt.Sprintf("a session of %d MiB at 400 kbit/s opens in", size>>20), "s", packed).beside("as it is", packed, plain)
 	if !b.o.Tiny {
 		opens = opens.want(ratioAtMost(0.25))
@@ -70,7 +71,7 @@ func longPhone(b *testbed) []Figure {
 // the snapshot has arrived.
 func openSession(ctx context.Context, url, token, clientID string, size int, mode websocket.CompressionMode) time.Duration {
 	ws, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: mode})
-	check(err)
+	must.Do(err)
 	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(-1)
 	began := time.Now()
@@ -78,21 +79,21 @@ func openSession(ctx context.Context, url, token, clientID string, size int, mod
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"]}}`, clientID),
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"subscribe","params":{"channel":%q}}`, loadgen.SessionChannel(size)),
 	} {
-		check(ws.Write(ctx, websocket.MessageText, []byte(request)))
+		must.Do(ws.Write(ctx, websocket.MessageText, []byte(request)))
 		_, answer, err := ws.Read(ctx)
-		check(err)
+		must.Do(err)
 		if len(answer) >= size {
 			return time.Since(began)
 		}
 	}
-	fail("no answer to the subscription has %d bytes", size)
+	must.Fail("no answer to the subscription has %d bytes", size)
 	return 0
 }
 
 // slowLine starts a proxy in front of an address, which passes on responses at a
 // phone's speed. It returns the proxy's address.
 func (b *testbed) slowLine(target string) (address string) {
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(b.ctx)
 	b.ends = append(b.ends, func() {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -39,16 +40,16 @@ const realProvider = "mock"
 
 // startReal starts Options.HostCommand, which listens at PORT on this machine.
 func (b *testbed) startReal() *realHost {
-	free := must(net.Listen("tcp", "127.0.0.1:0"))
+	free := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	at := free.Addr().String()
 	_, port, _ := net.SplitHostPort(at)
-	check(free.Close())
+	must.Do(free.Close())
 	state := filepath.Join(b.dir, "host-state")
-	check(os.MkdirAll(state, 0o700))
+	must.Do(os.MkdirAll(state, 0o700))
 	h := &realHost{bed: b, url: "ws://" + at, pid: b.command("real-host", at, "env", "PORT="+port, "LOG=off", "STATE="+state, b.o.HostCommand)}
-	h.driver = must(refclient.Dial(b.ctx, h.url, refclient.Options{}))
+	h.driver = must.Get(refclient.Dial(b.ctx, h.url, refclient.Options{}))
 	b.ends = append(b.ends, func() { _ = h.driver.Abort() })
-	must(h.driver.Initialize(b.ctx, refclient.InitializeParams{ClientID: "driver", ProtocolVersions: []string{"0.9.0"}}))
+	must.Get(h.driver.Initialize(b.ctx, refclient.InitializeParams{ClientID: "driver", ProtocolVersions: []string{"0.9.0"}}))
 	return h
 }
 
@@ -57,9 +58,9 @@ func (h *realHost) chat() (chat string) {
 	h.made++
 	session := fmt.Sprintf("%s:/00000000-0000-4000-8000-%012d", realProvider, h.made)
 	chat = "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
-	must(h.driver.Call(h.bed.ctx, "createSession", map[string]any{"channel": session, "provider": realProvider}))
+	must.Get(h.driver.Call(h.bed.ctx, "createSession", map[string]any{"channel": session, "provider": realProvider}))
 	for _, channel := range []string{session, chat} {
-		must(h.driver.Subscribe(h.bed.ctx, channel))
+		must.Get(h.driver.Subscribe(h.bed.ctx, channel))
 	}
 	return chat
 }
@@ -99,7 +100,7 @@ func (h *realHost) watch(chat, url string, tokens []string, n int) *watch {
 			return err
 		})
 	}
-	check(all.Wait())
+	must.Do(all.Wait())
 	for _, ws := range w.viewers {
 		w.readers.Go(func() { w.read(ws) })
 	}
@@ -183,13 +184,13 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 	w.got, w.delay = 0, nil
 	clear(w.seen)
 	w.mu.Unlock()
-	before := must(loadgen.CPU(h.pid))
+	before := must.Get(loadgen.CPU(h.pid))
 	sent := meter.Bytes()
 	_, err := h.driver.Dispatch(w.chat, map[string]any{
 		"type": "chat/turnStarted", "turnId": fmt.Sprintf("turn-%d", time.Now().UnixNano()), "startedAt": time.Now().UTC().Format("2006-01-02T15:04:05.000Z"),
 		"message": map[string]any{"text": fmt.Sprintf("stream %d %d 120", n, 1000/perSecond), "origin": map[string]any{"kind": "user"}},
 	})
-	check(err)
+	must.Do(err)
 	await(h.bed.ctx, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -198,7 +199,7 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 		}
 		return nil
 	})
-	after := must(loadgen.CPU(h.pid))
+	after := must.Get(loadgen.CPU(h.pid))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t = telling{cpu: after - before, bytes: meter.Bytes() - sent}

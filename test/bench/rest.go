@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"ahprelay/test/must"
 )
 
 // These are the durations for measuring a site at rest.
@@ -42,9 +44,9 @@ func rest(b *testbed) []Figure {
 
 // children returns the ids of the processes that a process has started.
 func children(pid int) (pids []int) {
-	for _, list := range must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))) {
-		for _, field := range bytes.Fields(must(os.ReadFile(list))) {
-			pids = append(pids, must(strconv.Atoi(string(field))))
+	for _, list := range must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))) {
+		for _, field := range bytes.Fields(must.Get(os.ReadFile(list))) {
+			pids = append(pids, must.Get(strconv.Atoi(string(field))))
 		}
 	}
 	return pids
@@ -73,17 +75,17 @@ func wakeUps(pids []int, d time.Duration) (perSecond float64) {
 
 // timesRun returns how often the kernel has run a thread of the process so far.
 func timesRun(pid int) (runs int) {
-	stats := must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)))
+	stats := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)))
 	for _, stat := range stats {
-		text := must(os.ReadFile(stat))
+		text := must.Get(os.ReadFile(stat))
 		fields := bytes.Fields(text)
 		if len(fields) != 3 {
-			fail("%s is %q", stat, text)
+			must.Fail("%s is %q", stat, text)
 		}
-		runs += must(strconv.Atoi(string(fields[2])))
+		runs += must.Get(strconv.Atoi(string(fields[2])))
 	}
 	if len(stats) == 0 {
-		fail("process %d has no threads", pid)
+		must.Fail("process %d has no threads", pid)
 	}
 	return runs
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 )
 
@@ -46,7 +47,7 @@ type meteredSite struct {
 }
 
 func (b *testbed) siteWithMetrics(cfg siteConfig) *meteredSite {
-	admin := net.JoinHostPort(must(procs.FreeAddress()), relayPort)
+	admin := net.JoinHostPort(must.Get(procs.FreeAddress()), relayPort)
 	cfg.relayFlags = append(cfg.relayFlags, "--admin-listen", admin)
 	return &meteredSite{b.site(cfg), &loadgen.Metrics{URL: "http://" + admin + "/metrics"}}
 }
@@ -55,24 +56,24 @@ func (b *testbed) siteWithMetrics(cfg siteConfig) *meteredSite {
 // returns the time that this took, and the relay's processor time since its start,
 // without the time for requests to its metrics.
 func (s *meteredSite) restart(n int) (used, took time.Duration) {
-	check(s.relay.End(syscall.SIGKILL))
+	must.Do(s.relay.End(syscall.SIGKILL))
 	s.metrics.Started()
 	began := time.Now()
 	s.startRelay()
 	await(s.bed.ctx, func() error { return s.holds(n) })
 	took = time.Since(began)
-	return must(s.metrics.Apart(s.bed.ctx, s.relay.Pid())), took
+	return must.Get(s.metrics.Apart(s.bed.ctx, s.relay.Pid())), took
 }
 
 // holds returns an error unless the relay holds n hosts through its own port.
 func (s *meteredSite) holds(n int) error {
 	time.Sleep(loadgen.HeldEvery)
 	held, err := s.metrics.Held(s.bed.ctx)
-	switch {
-	case errors.Is(err, loadgen.ErrNoMetric):
-		return stop(err)
-	case err == nil && held < n:
-		return fmt.Errorf("the relay holds %d hosts; want %d", held, n)
+	if errors.Is(err, loadgen.ErrNoMetric) {
+		must.Do(err)
+	}
+	if err == nil && held < n {
+		err = fmt.Errorf("the relay holds %d hosts; want %d", held, n)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"ahprelay/internal/connect"
 	"ahprelay/internal/sealed"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/stack"
 )
 
@@ -21,7 +22,7 @@ func (s *site) sealedFlags() []string {
 	if !s.cfg.sealed {
 		return nil
 	}
-	dir := must(os.MkdirTemp("", "ahp")) // short, because a socket's path has a limit
+	dir := must.Get(os.MkdirTemp("", "ahp")) // short, because a socket's path has a limit
 	s.bed.ends = append(s.bed.ends, func() { _ = os.RemoveAll(dir) })
 	s.control.Path = filepath.Join(dir, "control.sock")
 	return []string{"--sealed", "--control", s.control.Path, "--state-dir", filepath.Join(s.dataDir(), "agent")}
@@ -60,18 +61,18 @@ func (s *site) pair() *loadgen.Seal {
 	defer cancel()
 	home := &connect.Home{Dir: filepath.Join(s.dataDir(), "connect")}
 	file := filepath.Join(home.Dir, "token")
-	check(os.MkdirAll(home.Dir, 0o700))
-	check(os.WriteFile(file, []byte(s.tokens(0)[0]), 0o600))
-	code := must(sealed.ParseCode(s.code(ctx).Code))
+	must.Do(os.MkdirAll(home.Dir, 0o700))
+	must.Do(os.WriteFile(file, []byte(s.tokens(0)[0]), 0o600))
+	code := must.Get(sealed.ParseCode(s.code(ctx).Code))
 	relays := connect.NewRelays(connect.NewRelay(s.url(), connect.FileTokens(file))).Seal(home)
 	p, err := relays.All()[0].Pair(ctx, home, connect.PairConfig{Host: hostName(0), Code: code, Name: "load", Pending: func(*connect.Pairing) {
-		if err := caught(func() { s.confirm(ctx) }); err != nil {
+		if err := must.Catch(func() { s.confirm(ctx) }); err != nil {
 			s.bed.say("%v", err)
 			cancel()
 		}
 	}})
-	check(err)
-	return &loadgen.Seal{Host: hostName(0), Key: p.Key[:], Device: must(p.Device.Private())}
+	must.Do(err)
+	return &loadgen.Seal{Host: hostName(0), Key: p.Key[:], Device: must.Get(p.Device.Private())}
 }
 
 // A pairOfWays has two equal sites: the host of the first is not sealed, and the host

@@ -8,6 +8,7 @@ import (
 	"ahprelay/hostagent"
 	"ahprelay/internal/sealed"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/stack"
 )
 
@@ -19,9 +20,9 @@ const linkState = 64 << 10
 func (s *site) link(session string, people int) *loadgen.Seal {
 	ctx, cancel := context.WithTimeout(s.bed.ctx, pairTime)
 	defer cancel()
-	made := must(s.control.Link(ctx, hostagent.DeviceOrder{Session: session, People: people}))
-	device := must(sealed.ReadLinkKeys(made.Keys))
-	return &loadgen.Seal{Host: hostName(0), Key: must(base64.RawURLEncoding.DecodeString(made.HostKey)), Device: must(device.Private())}
+	made := must.Get(s.control.Link(ctx, hostagent.DeviceOrder{Session: session, People: people}))
+	device := must.Get(sealed.ReadLinkKeys(made.Keys))
+	return &loadgen.Seal{Host: hostName(0), Key: must.Get(base64.RawURLEncoding.DecodeString(made.HostKey)), Device: must.Get(device.Private())}
 }
 
 // follow makes a link, and connects viewers by it.

@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 )
 
@@ -21,20 +22,20 @@ func sealedConsole(b *testbed) []Figure {
 	if b.o.Tiny {
 		return nil // tests may run without a browser
 	}
-	p := b.sealedWays("console", false, b.demoHost(must(procs.FreeAddress())))
+	p := b.sealedWays("console", false, b.demoHost(must.Get(procs.FreeAddress())))
 	defer p.end()
 	var pages [2]*browser
 	for i := range pages {
 		pages[i] = b.browser()
 		defer pages[i].close()
-		within(sealedNames[i], func() { p.open(pages[i], i) })
+		must.Within(sealedNames[i], func() { p.open(pages[i], i) })
 	}
 	var work [2]series
 	b.rounds(func(round int) {
 		for turn := range 2 {
 			for j := range pages { // in every other turn, each way is measured first
 				i := (turn + j) % 2
-				within(sealedNames[i], func() {
+				must.Within(sealedNames[i], func() {
 					work[i] = append(work[i], pages[i].deltaWork(fmt.Sprintf("talk %d", sealedDeltas+2*round+turn)))
 				})
 			}
@@ -53,7 +54,7 @@ func (p *pairOfWays) open(b *browser, i int) {
 	metrics := func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		return cdp.Call(ctx, target, performance.Enable, performance.EnableParams{})
 	}
-	check(chromedp.Do(b.ctx, phoneScreen, metrics, slowed(slowdown), chromedp.Navigate(s.console(p.ways[i].tokens[0]))))
+	must.Do(chromedp.Do(b.ctx, phoneScreen, metrics, slowed(slowdown), chromedp.Navigate(s.console(p.ways[i].tokens[0]))))
 	if s.cfg.sealed {
 		p.pairPage(b, s)
 	}
@@ -85,7 +86,7 @@ func (b *browser) deltaWork(prompt string) float64 {
 // worked returns how long the page has worked on scripts, styles and layout so far, in
 // seconds.
 func (b *browser) worked() (total float64) {
-	metrics := must(chromedp.Run(b.ctx, func(ctx context.Context, target *chromedp.Target) (performance.GetMetricsResult, error) {
+	metrics := must.Get(chromedp.Run(b.ctx, func(ctx context.Context, target *chromedp.Target) (performance.GetMetricsResult, error) {
 		return cdp.Call(ctx, target, performance.GetMetrics, cdp.Empty{})
 	}))
 	for _, m := range metrics.Metrics {

@@ -16,6 +16,7 @@ import (
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 	"ahprelay/test/testca"
@@ -73,9 +74,9 @@ func (b *testbed) site(cfg siteConfig) *site {
 	}
 	cfg.hosts = max(1, cfg.hosts)
 	s := &site{bed: b, cfg: cfg}
-	s.address = must(procs.FreeAddress())
-	check(os.MkdirAll(s.dataDir(), 0o700))
-	s.keys = must(auth.LoadKeys(s.dataDir()))
+	s.address = must.Get(procs.FreeAddress())
+	must.Do(os.MkdirAll(s.dataDir(), 0o700))
+	s.keys = must.Get(auth.LoadKeys(s.dataDir()))
 	s.prepareTLS()
 	relay := []string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", gateway.NoListener}
 	if cfg.natsTCP || cfg.natsListen {
@@ -112,7 +113,7 @@ func (s *site) prepareTLS() {
 		return
 	}
 	cert, key, err := testca.WriteFilesFor(net.ParseIP(s.address), s.dataDir())
-	check(err)
+	must.Do(err)
 	s.cfg.relayFlags = append(slices.Clip(s.cfg.relayFlags), "--tls-cert", cert, "--tls-key", key)
 	s.bed.bench.Env = append(slices.Clip(s.bed.bench.Env), "SSL_CERT_FILE="+cert)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
@@ -122,7 +123,7 @@ func (s *site) prepareTLS() {
 
 // startRelay starts the relay, and waits until it accepts clients.
 func (s *site) startRelay() {
-	check(s.relay.Launch(s.bed.ctx, func() error { return procs.Ready(s.http, s.url()) }))
+	must.Do(s.relay.Launch(s.bed.ctx, func() error { return procs.Ready(s.http, s.url()) }))
 }
 
 // hostName returns the name of host i.
@@ -154,7 +155,7 @@ func (s *site) comeTogether(i int) {
 	for first := i; first < s.cfg.hosts; first += atOnce {
 		for i := first; i < min(first+atOnce, s.cfg.hosts); i++ {
 			args := loadgen.AgentArgs{Relay: s.url(), Token: s.hostToken(i), Upstream: s.upstream(i), Compress: broker.Zstandard}
-			check(s.group.Call("Agents.Run", args, &loadgen.None{}))
+			must.Do(s.group.Call("Agents.Run", args, &loadgen.None{}))
 		}
 		for i := first; i < min(first+atOnce, s.cfg.hosts); i++ {
 			s.online(i, nil, viewer)
@@ -163,13 +164,13 @@ func (s *site) comeTogether(i int) {
 }
 
 func (s *site) hostToken(i int) string {
-	return must(s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)}))
+	return must.Get(s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)}))
 }
 
 // addAgent starts the host-agent of host i, and waits until the host is online.
 func (s *site) addAgent(i int) {
 	file := filepath.Join(s.dataDir(), hostName(i)+".token")
-	check(os.WriteFile(file, []byte(s.hostToken(i)), 0o600))
+	must.Do(os.WriteFile(file, []byte(s.hostToken(i)), 0o600))
 	flags := []string{"run", "--relay", s.url(), "--token-file", file, "--upstream", s.upstream(i)}
 	if s.cfg.natsTCP {
 		nats := s.at(natsPort)
@@ -182,7 +183,7 @@ func (s *site) addAgent(i int) {
 	}
 	agent := s.bed.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, slices.Concat(flags, s.sealedFlags(), s.bed.o.AgentFlags)...)
 	s.agents = append(s.agents, agent)
-	check(agent.Start())
+	must.Do(agent.Start())
 }
 
 // online waits until host i is online. It fails if the host-agent's process ends.
@@ -190,7 +191,7 @@ func (s *site) online(i int, agent *procs.Process, token string) {
 	await(s.bed.ctx, func() error {
 		err := s.state(i, token)
 		if err != nil && agent != nil && agent.Pid() == 0 {
-			return stop(fmt.Errorf("host-agent of %s has ended:\n%s", hostName(i), agent.Log()))
+			must.Fail("host-agent of %s has ended:\n%s", hostName(i), agent.Log())
 		}
 		return err
 	})
@@ -235,7 +236,7 @@ func (s *site) issue(c auth.Client) (tokens []string) {
 	c.Hosts, c.Expires = []string{auth.AllHosts}, time.Now().Add(time.Hour)
 	for n := range subjects {
 		c.Subject = fmt.Sprintf("%s-%d", subject, n)
-		tokens = append(tokens, must(s.keys.Tokens().IssueClient(c)))
+		tokens = append(tokens, must.Get(s.keys.Tokens().IssueClient(c)))
 	}
 	return tokens
 }
@@ -279,7 +280,7 @@ func (b *testbed) natsServer() *system { return b.startNATS("nats-server", "", "
 // startNATS is natsServer with a name for its files. If there is a certificate, the
 // WebSocket listener has TLS.
 func (b *testbed) startNATS(name, cert, key string) *system {
-	address := must(procs.FreeAddress())
+	address := must.Get(procs.FreeAddress())
 	client, ws := net.JoinHostPort(address, natsPort), net.JoinHostPort(address, relayPort)
 	config := filepath.Join(b.dir, name+".conf")
 	security, scheme := "no_tls: true", "ws://"
@@ -287,9 +288,9 @@ func (b *testbed) startNATS(name, cert, key string) *system {
 		security, scheme = fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key), "wss://"
 	}
 	text := fmt.Sprintf("listen: %q\nserver_name: bench\nwebsocket {\n  listen: %q\n  %s\n}\n", client, ws, security)
-	check(os.WriteFile(config, []byte(text), 0o600))
+	must.Do(os.WriteFile(config, []byte(text), 0o600))
 	p := b.bench.Process("", name, procs.NATSProgram, "-c", config)
-	check(p.Launch(b.ctx, func() error { return reachable(client, ws) }))
+	must.Do(p.Launch(b.ctx, func() error { return reachable(client, ws) }))
 	return &system{name: natsName, kind: loadgen.NATS, url: scheme + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}
 }
 
@@ -316,6 +317,6 @@ func (b *testbed) together() *system {
 func (b *testbed) startWriter(name, role, called string) *system {
 	p := b.start(name, role)
 	var at loadgen.WriterAddresses
-	check(p.Call(role+".Addresses", loadgen.None{}, &at))
+	must.Do(p.Call(role+".Addresses", loadgen.None{}, &at))
 	return &system{name: called, kind: loadgen.Plain, url: at.URL, feed: at.Feed, pid: p.Pid(), stop: p.Close}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 )
 
@@ -25,13 +26,13 @@ func (b *testbed) sshTunnel(between func(target string) string) *system {
 		b.say("no sshd on this machine; %s is left out", sshName)
 		return nil
 	}
-	address := must(procs.FreeAddress())
+	address := must.Get(procs.FreeAddress())
 	dir := filepath.Join(b.dir, "ssh")
-	check(os.MkdirAll(dir, 0o700))
+	must.Do(os.MkdirAll(dir, 0o700))
 	for _, key := range []string{"host", "client"} {
 		out, err := exec.CommandContext(b.ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, key)).CombinedOutput()
 		if err != nil {
-			fail("ssh-keygen: %w\n%s", err, out)
+			must.Fail("ssh-keygen: %w\n%s", err, out)
 		}
 	}
 	server := net.JoinHostPort(address, natsPort)
@@ -48,9 +49,9 @@ func (b *testbed) sshTunnel(between func(target string) string) *system {
 // sshClient starts the SSH client, which opens the tunnel, and returns the way through
 // it.
 func (b *testbed) sshClient(dir, address, through string) *system {
-	me := must(user.Current())
+	me := must.Get(user.Current())
 	host, port, err := net.SplitHostPort(through)
-	check(err)
+	must.Do(err)
 	public := net.JoinHostPort(address, relayPort)
 	pid := b.command("ssh", public, "ssh", "-N", "-F", "none", "-i", filepath.Join(dir, "client"), "-p", port,
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ExitOnForwardFailure=yes", "-o", "BatchMode=yes",
@@ -60,7 +61,7 @@ func (b *testbed) sshClient(dir, address, through string) *system {
 
 // command starts a third-party program, and waits until an address accepts connections.
 func (b *testbed) command(name, address, program string, args ...string) int {
-	p := b.bench.Process("", name, must(exec.LookPath(program)), args...)
-	check(p.Launch(b.ctx, func() error { return reachable(address) }))
+	p := b.bench.Process("", name, must.Get(exec.LookPath(program)), args...)
+	must.Do(p.Launch(b.ctx, func() error { return reachable(address) }))
 	return p.Pid()
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 )
 
 // half is half the pace of streaming, so that 100 clients do not use both processors
@@ -45,11 +46,11 @@ func stalled(b *testbed) []Figure {
 // full. In the end, the quiet reader receives everything that it has missed.
 func (c *crowd) hearDisturbed(d time.Duration) (s sample) {
 	pause := loadgen.PauseArgs{Group: c.groups[0], Reader: 0, On: true}
-	check(c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}))
+	must.Do(c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}))
 	c.hear(half, d/2, false)
 	s = c.hear(half, d, true)
 	pause.On = false
-	check(c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}))
+	must.Do(c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}))
 	c.await()
 	return s
 }
@@ -58,9 +59,9 @@ func (c *crowd) hearDisturbed(d time.Duration) (s sample) {
 func (c *crowd) await() {
 	var said int64
 	for i, channel := range c.channels {
-		check(c.bed.host.Call("Host.Said", channel, &said))
+		must.Do(c.bed.host.Call("Host.Said", channel, &said))
 		args := loadgen.AwaitArgs{Group: c.groups[i], Action: said, Within: readyTime}
-		check(c.bed.clients.Call("Clients.Await", args, new(time.Duration)))
+		must.Do(c.bed.clients.Call("Clients.Await", args, new(time.Duration)))
 	}
 	c.whole()
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 )
 
@@ -19,7 +20,7 @@ func starts(b *testbed) []Figure {
 	agent := s.agents[0]
 	var whole, version series
 	b.rounds(func(int) {
-		check(agent.End(syscall.SIGTERM))
+		must.Do(agent.End(syscall.SIGTERM))
 		await(b.ctx, func() error {
 			if s.state(0, tokens[0]) == nil {
 				return errors.New("the host is online before its host-agent has started")
@@ -27,13 +28,13 @@ func starts(b *testbed) []Figure {
 			return nil
 		})
 		began := time.Now()
-		check(agent.Start())
+		must.Do(agent.Start())
 		s.online(0, agent, tokens[0])
 		whole = append(whole, ms(time.Since(began)))
 		began = time.Now()
 		out, err := exec.CommandContext(b.ctx, filepath.Join(b.o.Programs, procs.AgentProgram), "--version").CombinedOutput()
 		if err != nil {
-			fail("host-agent --version: %w: %s", err, out)
+			must.Fail("host-agent --version: %w: %s", err, out)
 		}
 		version = append(version, ms(time.Since(began)))
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 )
 
 // stormClients is the number of clients that reconnect at the same time.
@@ -25,14 +26,14 @@ func storm(b *testbed) []Figure {
 	}
 	var relayed, direct series
 	b.rounds(func(int) {
-		err := caught(func() {
+		err := must.Catch(func() {
 			relayed = append(relayed, crowds[0].comeBack(func() {
-				check(s.relay.End(syscall.SIGKILL))
-				check(s.relay.Start())
+				must.Do(s.relay.End(syscall.SIGKILL))
+				must.Do(s.relay.Start())
 			}))
 		})
 		if err != nil {
-			fail("%w\n%s\n%s", err, s.relay.Log(), s.agents[0].Log())
+			must.Fail("%w\n%s\n%s", err, s.relay.Log(), s.agents[0].Log())
 		}
 		direct = append(direct, crowds[1].comeBack(func() {}))
 	})
@@ -47,10 +48,10 @@ func storm(b *testbed) []Figure {
 // everything.
 func (c *crowd) comeBack(after func()) float64 {
 	var took time.Duration
-	beside(func() {
+	must.Both(func() {
 		time.Sleep(c.bed.long(300 * time.Millisecond))
 		after()
-		check(c.bed.clients.Call("Clients.Reconnect", loadgen.ReconnectArgs{Group: c.groups[0], URL: c.url, Within: readyTime}, &took))
+		must.Do(c.bed.clients.Call("Clients.Reconnect", loadgen.ReconnectArgs{Group: c.groups[0], URL: c.url, Within: readyTime}, &took))
 	}, func() { c.stream(murmur, c.bed.long(2*time.Second)) })
 	c.whole()
 	return took.Seconds()

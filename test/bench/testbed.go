@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 )
 
@@ -56,7 +57,7 @@ func newTestbed(ctx context.Context, o Options, part string) *testbed {
 // startLoad starts the host and the clients.
 func (b *testbed) startLoad() {
 	b.host = b.start(b.prefix+"host", loadgen.HostRole)
-	check(b.host.Call("Host.URL", loadgen.None{}, &b.hostURL))
+	must.Do(b.host.Call("Host.URL", loadgen.None{}, &b.hostURL))
 	b.clients = b.start(b.prefix+"clients", loadgen.ClientsRole)
 }
 
@@ -75,14 +76,14 @@ func (b *testbed) bothSlacks(run func(b *testbed, work string) []Figure) []Figur
 
 // start starts a load generator, which close stops.
 func (b *testbed) start(name, role string) *loadgen.Process {
-	p := must(loadgen.Start(b.dir, name, role, b.bench.Slack))
+	p := must.Get(loadgen.Start(b.dir, name, role, b.bench.Slack))
 	b.ends = append(b.ends, p.Close)
 	return p
 }
 
 // callers connects n callers to a system, from a load generator.
 func (s *system) callers(from *loadgen.Process, group string, n int) {
-	check(from.Call("Clients.Dial", loadgen.DialArgs{Group: group, URL: s.url, Tokens: s.tokens, Callers: n, Seal: s.seal}, &loadgen.None{}))
+	must.Do(from.Call("Clients.Dial", loadgen.DialArgs{Group: group, URL: s.url, Tokens: s.tokens, Callers: n, Seal: s.seal}, &loadgen.None{}))
 }
 
 func (b *testbed) close() {
@@ -99,8 +100,8 @@ func (b *testbed) say(format string, args ...any) {
 // rounds calls run once for each round, and prints progress.
 func (b *testbed) rounds(run func(round int)) {
 	for i := range b.o.Rounds {
-		check(b.ctx.Err())
-		within(fmt.Sprint("round ", i+1), func() { run(i) })
+		must.Do(b.ctx.Err())
+		must.Within(fmt.Sprint("round ", i+1), func() { run(i) })
 		b.say("round %d of %d", i+1, b.o.Rounds)
 	}
 }
@@ -159,7 +160,7 @@ func (b *testbed) join(s *system, name string, readers, quiet, size int) *crowd 
 // newCrowd returns a crowd that has no channels yet.
 func (b *testbed) newCrowd(s *system, readers, size int) *crowd {
 	if b.slots == loadgen.Slots {
-		fail("no counter is left")
+		must.Fail("no counter is left")
 	}
 	b.slots++
 	return &crowd{system: s, bed: b, readers: readers, size: size, slot: b.slots - 1}
@@ -176,7 +177,7 @@ func (c *crowd) addTo(channel string, s *system, name string, readers, quiet int
 		Group: name, Kind: s.kind, URL: s.url, Tokens: s.tokens, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Seal: s.seal, Quiet: quiet,
 	}, &took)
 	if err != nil {
-		fail("%s: %w", s.name, err)
+		must.Fail("%s: %w", s.name, err)
 	}
 	c.groups, c.channels = append(c.groups, name), append(c.channels, channel)
 	return took
@@ -185,7 +186,7 @@ func (c *crowd) addTo(channel string, s *system, name string, readers, quiet int
 // leave disconnects all readers.
 func (c *crowd) leave() {
 	for _, group := range c.groups {
-		check(c.bed.clients.Call("Clients.Disconnect", group, &loadgen.None{}))
+		must.Do(c.bed.clients.Call("Clients.Disconnect", group, &loadgen.None{}))
 	}
 }
 
@@ -206,8 +207,8 @@ func (c *crowd) hear(pace loadgen.Pace, d time.Duration, timed bool, others ...i
 	c.time(timed)
 	pids := append([]int{c.pid}, others...)
 	before := usedBy(pids)
-	if err := caught(func() { s.StreamReply = c.stream(pace, d) }); err != nil {
-		check(errors.Join(err, caught(c.whole)))
+	if err := must.Catch(func() { s.StreamReply = c.stream(pace, d) }); err != nil {
+		must.Do(errors.Join(err, must.Catch(c.whole)))
 	}
 	after := usedBy(pids)
 	s.CPU = after[0] - before[0]
@@ -224,20 +225,20 @@ func (c *crowd) stream(pace loadgen.Pace, d time.Duration) (reply loadgen.Stream
 		Channels: c.channels, Size: c.size, For: d, Pace: pace, NATS: c.nats, Feed: c.feed, Slot: c.slot, Readers: c.readers, MayLose: c.mayLose,
 	}
 	if err := c.bed.host.Call("Host.Stream", args, &reply); err != nil {
-		fail("%s: %w", c.system.name, err)
+		must.Fail("%s: %w", c.system.name, err)
 	}
 	return reply
 }
 
 // time makes the readers of the first channel record delays, or stop recording.
 func (c *crowd) time(on bool) {
-	check(c.bed.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{}))
+	must.Do(c.bed.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{}))
 }
 
 // usedBy returns the processor time that each process has used so far.
 func usedBy(pids []int) (all []time.Duration) {
 	for _, pid := range pids {
-		all = append(all, must(loadgen.CPU(pid)))
+		all = append(all, must.Get(loadgen.CPU(pid)))
 	}
 	return all
 }
@@ -248,9 +249,9 @@ func (c *crowd) state() (state loadgen.State) {
 	for i := range c.groups {
 		group := c.groups[len(c.groups)-1-i]
 		state = loadgen.State{}
-		check(c.bed.clients.Call("Clients.State", group, &state))
+		must.Do(c.bed.clients.Call("Clients.State", group, &state))
 		if len(state.Ended) > 0 {
-			fail("%s: %d client connections have ended early, for example %s", c.system.name, len(state.Ended), state.Ended[0])
+			must.Fail("%s: %d client connections have ended early, for example %s", c.system.name, len(state.Ended), state.Ended[0])
 		}
 	}
 	return state

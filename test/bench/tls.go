@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 
+	"ahprelay/test/must"
 	"ahprelay/test/testca"
 )
 
@@ -12,7 +13,7 @@ import (
 func tlsIdle(b *testbed) []Figure {
 	n := b.many(5000)
 	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), b.dir)
-	check(err)
+	must.Do(err)
 	var relay, nats series
 	for round := range min(b.o.Rounds, 3) {
 		other := b.startNATS(fmt.Sprintf("nats-tls-%d", round), cert, key)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/must"
 	"ahprelay/test/stack"
 )
 
@@ -88,7 +89,7 @@ func (b *testbed) uplinkOverSSH(ways []*uplinkWay) []*uplinkWay {
 // testbed's end closes it.
 func (b *testbed) metered(m **stack.Meter) func(target string) string {
 	return func(target string) string {
-		*m = must(stack.NewMeter(target))
+		*m = must.Get(stack.NewMeter(target))
 		b.ends = append(b.ends, (*m).Close)
 		return (*m).Addr()
 	}

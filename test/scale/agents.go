@@ -20,6 +20,7 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/gateway/api/agents"
 	"ahprelay/internal/retryafter"
+	"ahprelay/test/load"
 )
 
 // Agents are host-agents without hosts, in this process. Each connects as a real
@@ -53,7 +54,7 @@ func (a *Agents) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		wait(ctx, time.Until(began.Add(time.Duration(i)*a.Every)))
+		load.Pause(ctx, time.Until(began.Add(time.Duration(i)*a.Every)))
 		select {
 		case places <- struct{}{}:
 		case <-ctx.Done():

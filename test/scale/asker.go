@@ -3,11 +3,12 @@ package scale
 import (
 	"context"
 	"fmt"
-	"iter"
-	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"ahprelay/auth"
+	"ahprelay/test/must"
 )
 
 // An asker requests leases for hosts of a tenant, one after another.
@@ -17,21 +18,21 @@ type asker struct {
 	answers chan *nats.Msg
 }
 
-func newAsker(f *Fleet, tenant string) (*asker, error) {
-	user, err := f.Keys.Authority().RelayUser(tenant)
+// connect connects to NATS as a relay's user of a tenant.
+func connect(keys *auth.Keys, url, tenant string, options ...nats.Option) (*nats.Conn, error) {
+	user, err := keys.Authority().RelayUser(tenant)
 	if err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(f.URLs[0], nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))
-	if err != nil {
-		return nil, err
-	}
+	return nats.Connect(url, append(options, nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))...)
+}
+
+func newAsker(r *Relay, tenant string) *asker {
+	nc := must.Get(connect(r.config.Keys, "nats://"+r.Server.Addr().String(), tenant))
+	defer must.Undo(nc.Close)
 	a := &asker{nc, tenant, make(chan *nats.Msg, 1)}
-	if _, err = nc.ChanSubscribe("ahp.v1."+tenant+".*.inbox.asker", a.answers); err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return a, nil
+	must.Get(nc.ChanSubscribe("ahp.v1."+tenant+".*.inbox.asker", a.answers))
+	return a
 }
 
 // These are the wait for an answer and the pause before a repetition. A relay drops
@@ -63,5 +64,3 @@ func (a *asker) ask(ctx context.Context, host, body string) error {
 		}
 	}
 }
-
-func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }

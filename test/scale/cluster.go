@@ -14,6 +14,7 @@ import (
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/must"
 )
 
 // A Relay is the part of a relay that serves hosts: the NATS server, its connections,
@@ -92,79 +93,56 @@ func (c *Cluster) add(i int, listen string) *Relay {
 }
 
 // Start starts all relays, and waits until they have read the store.
-func (c *Cluster) Start(ctx context.Context) error {
+func (c *Cluster) Start(ctx context.Context) {
 	for _, r := range c.Relays {
-		var err error
-		if r.Server, err = embedded.Start(r.config); err != nil {
-			return err
-		}
+		r.Server = must.Get(embedded.Start(r.config))
 	}
 	for _, r := range c.Relays {
-		if err := c.join(ctx, r); err != nil {
-			return err
-		}
+		c.join(ctx, r)
 	}
-	if err := c.AwaitStore(ctx); err != nil {
-		return err
-	}
-	var err error
+	c.awaitStore(ctx)
 	for _, r := range c.Relays { // relays do the same when host-agents request credentials
 		for i := range FleetTenants {
+			var err error
 			enrolled := func() bool { err = r.Registry.Enrol(Tenant(i), fmt.Sprintf("host-%d", i)); return err == nil }
 			if late := await(ctx, enrolled); late != nil {
-				return fmt.Errorf("%w: %w", late, err)
+				must.Fail("%w: %w", late, err)
 			}
 		}
 	}
-	return nil
 }
 
-// AwaitStore waits until all relays have read the store.
-func (c *Cluster) AwaitStore(ctx context.Context) error {
+func (c *Cluster) awaitStore(ctx context.Context) {
 	for _, r := range c.Relays {
 		if err := await(ctx, func() bool { return r.Registry.Degraded() == "" }); err != nil {
-			return fmt.Errorf("%s: %w: %s", r.config.Name, err, r.Registry.Degraded())
+			must.Fail("%s: %w: %s", r.config.Name, err, r.Registry.Degraded())
 		}
 	}
-	return nil
 }
 
-// Join adds a relay that has only the cluster's keys, and waits until it serves hosts.
-func (c *Cluster) Join(ctx context.Context) (*Relay, error) {
-	r := c.add(len(c.Relays), "127.0.0.1:0")
-	var err error
-	if r.Server, err = embedded.Start(r.config); err != nil {
-		return nil, err
-	}
-	return r, c.join(ctx, r)
-}
-
-func (c *Cluster) join(ctx context.Context, r *Relay) (err error) {
+func (c *Cluster) join(ctx context.Context, r *Relay) {
 	dial := broker.RelayDialConfig{Keys: c.Keys, Instance: link.NewInstance(), Server: r.Server}
 	r.name = dial.Instance
-	if r.conn, err = broker.DialRelay(ctx, dial); err != nil {
-		return err
-	}
-	if r.tenants, err = broker.StartTenants(ctx, broker.TenantsConfig{Relay: dial}); err != nil {
-		return err
-	}
+	r.conn = must.Get(broker.DialRelay(ctx, dial))
+	r.tenants = must.Get(broker.StartTenants(ctx, broker.TenantsConfig{Relay: dial}))
 	cfg := registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: dial.Instance, File: filepath.Join(r.dir, "hosts.json"), Log: c.log,
 	}
 	if len(c.routes) > 1 {
 		cfg.Cluster, cfg.Neighbours, cfg.Region = true, r.Server, r.config.Gateways.Region
 	}
-	r.Registry, err = registry.Start(ctx, cfg)
-	return err
+	r.Registry = must.Get(registry.Start(ctx, cfg))
 }
 
-// JoinAndKnow adds a relay, and waits until it knows a number of hosts.
+// JoinAndKnow adds a relay that has only the cluster's keys, and waits until it knows a
+// number of hosts.
 func (c *Cluster) JoinAndKnow(ctx context.Context, hosts int) error {
-	r, err := c.Join(ctx)
-	if err == nil {
-		err = await(ctx, func() bool { return r.Registry.Stats().Hosts >= hosts })
-	}
-	return err
+	return must.Catch(func() {
+		r := c.add(len(c.Relays), "127.0.0.1:0")
+		r.Server = must.Get(embedded.Start(r.config))
+		c.join(ctx, r)
+		must.Do(await(ctx, func() bool { return r.Registry.Stats().Hosts >= hosts }))
+	})
 }
 
 // Stop stops all relays. Start can start them again.

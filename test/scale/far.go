@@ -14,6 +14,8 @@ import (
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/load"
+	"ahprelay/test/must"
 )
 
 // soon limits the time until all relays know a change.
@@ -36,27 +38,20 @@ type Ways [][]*faultproxy.Proxy
 // port, at the IP address of the lost connection. A refusal would prove that the other
 // relay has crashed. Therefore each proxy listens on that port and uses its own IP
 // address at both ends: during a cut it accepts connections and stays silent.
-func NewWays(to []string, delay time.Duration) (w Ways, err error) {
+func NewWays(to []string, delay time.Duration) (w Ways) {
+	defer must.Undo(func() { w.Close() })
 	for i := range to {
 		w = append(w, make([]*faultproxy.Proxy, len(to)))
 		for j, address := range to {
 			if i == j {
 				continue
 			}
-			listen, err := faultproxy.SamePort(address)
-			if err != nil {
-				w.Close()
-				return nil, err
-			}
-			if w[i][j], err = faultproxy.New(listen, address); err != nil {
-				w.Close()
-				return nil, err
-			}
+			w[i][j] = must.Get(faultproxy.New(must.Get(faultproxy.SamePort(address)), address))
 			w[i][j].DialFromListener()
 			w[i][j].Shape(faultproxy.Shape{Delay: delay})
 		}
 	}
-	return w, nil
+	return w
 }
 
 // Close closes all proxies.
@@ -107,10 +102,8 @@ func (w Ways) Routes(relay int, own string) (routes []string) {
 
 // Spread puts proxies with a delay between the relays of a cluster that has not
 // started. With regions, it makes each relay its own region.
-func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
-	if c.ways, err = NewWays(c.routes, delay); err != nil {
-		return err
-	}
+func (c *Cluster) Spread(delay time.Duration, regions bool) {
+	c.ways = NewWays(c.routes, delay)
 	for i, r := range c.Relays {
 		if !regions {
 			r.config.Cluster.Routes = c.ways.Routes(i, c.routes[i])
@@ -125,7 +118,6 @@ func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 		g.Advertise = c.ways[(i+1)%len(c.Relays)][i].Addr()
 		r.config.Gateways = g
 	}
-	return nil
 }
 
 func regionName(i int) string { return fmt.Sprint("region-", i) }
@@ -157,43 +149,29 @@ func (e *ear) heard(what string) (at time.Time, known bool) {
 	return at, known
 }
 
-func far(ctx context.Context, c *Cluster, s *Plan) ([]Row, error)     { return apart(ctx, c, s, false) }
-func regions(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) { return apart(ctx, c, s, true) }
+func far(ctx context.Context, c *Cluster, s *Plan) []Row     { return apart(ctx, c, s, false) }
+func regions(ctx context.Context, c *Cluster, s *Plan) []Row { return apart(ctx, c, s, true) }
 
 // apart measures three relays, or three regions, with long delays between them.
-func apart(ctx context.Context, c *Cluster, s *Plan, regions bool) ([]Row, error) {
-	if err := c.Spread(s.Delay, regions); err != nil {
-		return nil, err
-	}
+func apart(ctx context.Context, c *Cluster, s *Plan, regions bool) []Row {
+	c.Spread(s.Delay, regions)
 	defer c.ways.Close()
-	if err := c.Start(ctx); err != nil {
-		return nil, err
-	}
+	c.Start(ctx)
 	defer c.Stop()
-	stop, err := s.Fleet(ctx, c, s.Far)
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
+	defer must.Get(s.Fleet(ctx, c, s.Far))()
 	for _, r := range c.Relays {
 		if err := await(ctx, func() bool { return r.Online(FleetTenants) >= s.Far }); err != nil {
-			return nil, fmt.Errorf("%s: %d hosts of %d come online: %w", r.config.Name, r.Online(FleetTenants), s.Far, err)
+			must.Fail("%s: %d hosts of %d come online: %w", r.config.Name, r.Online(FleetTenants), s.Far, err)
 		}
 	}
-	holder, end, err := c.Relays[0].hold(ctx)
-	if err != nil {
-		return nil, err
-	}
+	holder, end := c.Relays[0].hold(ctx)
 	defer end()
 	ears := make([]*ear, len(c.Relays))
 	for i, r := range c.Relays {
 		ears[i] = &ear{when: map[string]time.Time{}}
 		defer r.Registry.Subscribe(ears[i].hear)()
 	}
-	worst, err := changes(ctx, s, holder, ears)
-	if err != nil {
-		return nil, err
-	}
+	worst := changes(ctx, s, holder, ears)
 	fell := 0
 	for _, e := range ears {
 		e.mu.Lock()
@@ -207,59 +185,43 @@ func apart(ctx context.Context, c *Cluster, s *Plan, regions bool) ([]Row, error
 	return []Row{
 		{Name: fmt.Sprintf("%s: of %d hosts, listed as not there in %v, by all relays", what, s.Far, s.Watch), Got: fmt.Sprint(fell), Wanted: "0", Good: fell == 0},
 		{Name: fmt.Sprintf("%s: the slowest of %d changes is known everywhere", what, s.Changes), Got: worst.Round(time.Millisecond).String(), Wanted: "≤ " + soon.String(), Good: worst <= soon},
-	}, nil
+	}
 }
 
 // changes updates the watched host again and again during the time s.Watch. It returns
 // the longest time until all relays knew an update.
-func changes(ctx context.Context, s *Plan, holder *registry.LeaseHolder, ears []*ear) (worst time.Duration, err error) {
+func changes(ctx context.Context, s *Plan, holder *registry.LeaseHolder, ears []*ear) (worst time.Duration) {
 	began := time.Now()
 	for i := range s.Changes {
 		change, said := fmt.Sprint("change-", i), time.Now()
 		holder.Update(registry.Presence{State: registry.Online, HostVersion: change})
 		for _, e := range ears {
 			var at time.Time
-			err := await(ctx, func() (known bool) { at, known = e.heard(change); return known })
-			if err != nil {
-				return 0, fmt.Errorf("%s: %w", change, err)
-			}
+			must.Within(change, func() { must.Do(await(ctx, func() (known bool) { at, known = e.heard(change); return known })) })
 			worst = max(worst, at.Sub(said))
 		}
-		wait(ctx, time.Until(began.Add(s.Watch*time.Duration(i+1)/time.Duration(s.Changes))))
+		load.Pause(ctx, time.Until(began.Add(s.Watch*time.Duration(i+1)/time.Duration(s.Changes))))
 	}
-	return worst, nil
+	return worst
 }
 
 // hold lets a host-agent at this relay hold the watched host until end is called.
-func (r *Relay) hold(ctx context.Context) (holder *registry.LeaseHolder, end func(), err error) {
+func (r *Relay) hold(ctx context.Context) (holder *registry.LeaseHolder, end func()) {
 	tenant := Tenant(0)
-	if err := r.Registry.Enrol(tenant, watched); err != nil {
-		return nil, nil, err
-	}
-	key, err := auth.NewAgentKey()
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err := broker.DialAgent(ctx, broker.AgentDialConfig{
+	must.Do(r.Registry.Enrol(tenant, watched))
+	key := must.Get(auth.NewAgentKey())
+	conn := must.Get(broker.DialAgent(ctx, broker.AgentDialConfig{
 		URLs: []string{"nats://" + r.Server.Addr().String()}, Tenant: tenant, Host: watched, Instance: link.NewInstance(), Sign: key.SignNonce,
 		Credentials: func(context.Context) (string, error) {
 			userJWT, _, err := r.config.Keys.Authority().AgentUser(tenant, watched, key.Public(), time.Hour)
 			return userJWT, err
 		},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	holder, err = registry.NewLeaseHolder(registry.LeaseConfig{
+	}))
+	defer must.Undo(conn.Close)
+	holder = must.Get(registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: tenant, Host: watched, Instance: link.NewInstance(), Presence: registry.Presence{State: registry.Online},
-	})
-	if err == nil {
-		err = holder.Acquire(ctx)
-	}
-	if err != nil {
-		conn.Close()
-		return nil, nil, err
-	}
+	}))
+	must.Do(holder.Acquire(ctx))
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -267,5 +229,5 @@ func (r *Relay) hold(ctx context.Context) (holder *registry.LeaseHolder, end fun
 			slog.Error("the host-agent of the watched host", "error", err)
 		}
 	})
-	return holder, func() { cancel(); running.Wait(); conn.Close() }, nil
+	return holder, func() { cancel(); running.Wait(); conn.Close() }
 }

@@ -90,12 +90,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 // connect connects a tenant's hosts to a relay. They share a connection of a relay's
 // user, whose permissions stand in for those of each host-agent's own user.
 func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
-	user, err := f.Keys.Authority().RelayUser(Tenant(tenant))
-	if err != nil {
-		return nil, err
-	}
 	address, _, _ := strings.Cut(f.URLs[url], "#")
-	nc, err := nats.Connect(address, nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign),
+	nc, err := connect(f.Keys, address, Tenant(tenant),
 		nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(), nats.Timeout(10*time.Second))
 	if err != nil {
 		return nil, err

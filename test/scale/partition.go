@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"ahprelay/broker/registry"
+	"ahprelay/test/load"
+	"ahprelay/test/must"
 )
 
 // partition isolates the first of three relays for the time s.Cut. A host-agent at this
@@ -15,42 +17,28 @@ import (
 //
 // A relay serves the host-agent that it lists: it connects clients to this instance,
 // with the number of the instance's lease.
-func partition(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
-	if err := c.Spread(0, false); err != nil {
-		return nil, err
-	}
+func partition(ctx context.Context, c *Cluster, s *Plan) (rows []Row) {
+	c.Spread(0, false)
 	defer c.ways.Close()
-	if err := c.Start(ctx); err != nil {
-		return nil, err
-	}
+	c.Start(ctx)
 	defer c.Stop()
-	first, endFirst, err := c.Relays[0].hold(ctx)
-	if err != nil {
-		return nil, err
-	}
+	first, endFirst := c.Relays[0].hold(ctx)
 	defer endFirst()
 	history := make([]*served, len(c.Relays))
 	for i, r := range c.Relays {
-		if err := await(ctx, func() bool { h, ok := r.Registry.Lookup(Tenant(0), watched); return ok && h.AgentInstance != "" }); err != nil {
-			return nil, err
-		}
+		must.Do(await(ctx, func() bool { h, ok := r.Registry.Lookup(Tenant(0), watched); return ok && h.AgentInstance != "" }))
 		history[i] = &served{}
 		history[i].hear(r.lookup())
 		defer r.Registry.Subscribe(history[i].hear)()
 	}
 	c.ways.Cut(0)
 	began := time.Now()
-	second, endSecond, err := c.Relays[1].hold(ctx)
-	if err != nil {
-		return nil, err
-	}
+	second, endSecond := c.Relays[1].hold(ctx)
 	defer endSecond()
 	took := time.Since(began)
-	wait(ctx, time.Until(began.Add(s.Cut)))
+	load.Pause(ctx, time.Until(began.Add(s.Cut)))
 	apart := c.Relays[0].lookup()
-	if err := c.ways.Heal(0); err != nil {
-		return nil, err
-	}
+	must.Do(c.ways.Heal(0))
 	healed := time.Now()
 	all := func() bool {
 		for _, r := range c.Relays {
@@ -60,11 +48,9 @@ func partition(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error)
 		}
 		return true
 	}
-	if err := await(ctx, all); err != nil {
-		return nil, fmt.Errorf("after healing: %w", err)
-	}
+	must.Within("after healing", func() { must.Do(await(ctx, all)) })
 	agreed := time.Since(healed)
-	wait(ctx, s.Cut/2)
+	load.Pause(ctx, s.Cut/2)
 	var both error
 	for i, h := range history {
 		both = errors.Join(both, h.check(fmt.Sprint("relay ", i)))
@@ -81,7 +67,7 @@ func partition(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error)
 			Got:  took.Round(time.Second).String(), Wanted: "more than a lease", Good: took > registry.DefaultLeaseTTL && apart.Fence == first.Fence() && apart.State == registry.Online,
 		},
 		{Name: name + ": after it, all relays serve the later one, which has noticed nothing", Got: agreed.Round(10 * time.Millisecond).String(), Wanted: "≤ 10s", Good: agreed <= 10*time.Second && all()},
-	}, nil
+	}
 }
 
 // lookup returns the relay's entry for the watched host.

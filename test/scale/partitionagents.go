@@ -7,6 +7,8 @@ import (
 
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
+	"ahprelay/test/load"
+	"ahprelay/test/must"
 )
 
 // A surrounding is the host-agents that a divided cluster serves beside the measured
@@ -23,35 +25,27 @@ type surrounding struct {
 }
 
 // surround starts n host-agents, and waits until all relays list their hosts.
-func (p *divided) surround(ctx context.Context, c *Cluster, n int, fleet StartAgents) (s *surrounding, err error) {
+func (p *divided) surround(ctx context.Context, c *Cluster, n int, fleet StartAgents) (s *surrounding) {
 	s = &surrounding{n: n, relays: p.relays, began: time.Now()}
-	if s.viewer, err = viewerOf(p.keys); err != nil {
-		return nil, err
-	}
+	s.viewer = viewerOf(p.keys)
 	a := Agents{Keys: p.keys, Count: n}
 	for _, r := range p.relays {
 		a.URLs = append(a.URLs, r.URL())
 	}
-	if s.stop, err = fleet(ctx, c.KeyDir(), a); err != nil {
-		return nil, err
-	}
-	if _, err := s.online(ctx, p.relays, everywhere); err != nil {
-		s.stop()
-		return nil, err
-	}
-	return s, nil
+	s.stop = must.Get(fleet(ctx, c.KeyDir(), a))
+	defer must.Undo(s.stop)
+	must.Within("before the cut", func() { s.online(ctx, p.relays, everywhere) })
+	return s
 }
 
 func everywhere(*hostsapi.Info) bool { return true }
 
 // online waits until each of some relays lists all hosts as online, at places that fit.
-func (s *surrounding) online(ctx context.Context, relays []*gateway.Relay, fits func(*hostsapi.Info) bool) (since map[string]time.Time, err error) {
+func (s *surrounding) online(ctx context.Context, relays []*gateway.Relay, fits func(*hostsapi.Info) bool) (since map[string]time.Time) {
 	for _, r := range relays {
-		if since, err = onlineAt(ctx, r.URL(), s.viewer, s.n, fits); err != nil {
-			return nil, err
-		}
+		since = onlineAt(ctx, r.URL(), s.viewer, s.n, fits)
 	}
-	return since, nil
+	return since
 }
 
 // secondAfter is the longest time until a host-agent opens its second connection.
@@ -59,17 +53,16 @@ const secondAfter = 21 * time.Second
 
 // awaitSecond waits until the host-agents have their second connections. url is a URL at
 // the relay that will be isolated.
-func (s *surrounding) awaitSecond(ctx context.Context, url string) (err error) {
-	wait(ctx, time.Until(s.began.Add(secondAfter)))
+func (s *surrounding) awaitSecond(ctx context.Context, url string) {
+	load.Pause(ctx, time.Until(s.began.Add(secondAfter)))
 	s.away = url[:strings.LastIndexByte(url, '/')+1]
 	s.home = 0
-	s.before, err = onlineAt(ctx, s.relays[0].URL(), s.viewer, s.n, func(h *hostsapi.Info) bool {
+	s.before = onlineAt(ctx, s.relays[0].URL(), s.viewer, s.n, func(h *hostsapi.Info) bool {
 		if !s.elsewhere(h) {
 			s.home++
 		}
 		return true
 	})
-	return err
 }
 
 // elsewhere reports whether a host's relay is known and is not the isolated one.
@@ -78,20 +71,17 @@ func (s *surrounding) elsewhere(h *hostsapi.Info) bool {
 }
 
 // awaitMoved waits until relays list all hosts at relays that are not isolated.
-func (s *surrounding) awaitMoved(ctx context.Context, relays []*gateway.Relay) error {
-	_, err := s.online(ctx, relays, s.elsewhere)
-	return err
+func (s *surrounding) awaitMoved(ctx context.Context, relays []*gateway.Relay) {
+	s.online(ctx, relays, s.elsewhere)
 }
 
 // fallen waits until relays list all hosts as online, and returns how many a relay has
 // listed as offline since awaitSecond.
-func (s *surrounding) fallen(ctx context.Context, relays []*gateway.Relay) (most int, err error) {
-	for i := range relays {
-		since, err := s.online(ctx, relays[i:i+1], s.elsewhere)
-		if err != nil {
-			return 0, err
+func (s *surrounding) fallen(ctx context.Context, relays []*gateway.Relay) (most int) {
+	must.Within("after healing", func() {
+		for i := range relays {
+			most = max(most, changed(s.before, s.online(ctx, relays[i:i+1], s.elsewhere)))
 		}
-		most = max(most, changed(s.before, since))
-	}
-	return most, nil
+	})
+	return most
 }

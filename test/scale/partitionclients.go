@@ -20,6 +20,7 @@ import (
 	"ahprelay/hostagent"
 	"ahprelay/test/hostrecord"
 	"ahprelay/test/load"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
@@ -30,68 +31,47 @@ const clientsEach = 3
 // partitionClients is partition with complete relays, two host-agents for the same
 // host, and clients under load on both sides: at the isolated relay, and at the relay
 // without a host-agent. The isolated relay must go on serving its clients.
-func partitionClients(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
-	defer func() { c.ways.Close() }() // divide sets them
-	p, err := c.divide(ctx, gateway.MinorityServe)
+func partitionClients(ctx context.Context, c *Cluster, s *Plan) (rows []Row) {
+	defer func() { c.ways.Close() }() // p.start sets them
+	p := &divided{}
 	defer p.close()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.agent(p.relays[0]); err != nil {
-		return nil, err
-	}
-	if err := p.awaitEndpoint(ctx, p.relays[2], p.relays[0]); err != nil {
-		return nil, fmt.Errorf("before the cut: %w", err)
-	}
+	p.start(ctx, c, gateway.MinorityServe)
+	p.agent(p.relays[0])
+	must.Within("before the cut", func() { p.awaitEndpoint(ctx, p.relays[2], p.relays[0]) })
 	for i := range clientsEach {
 		p.minority = append(p.minority, load.Watch(fmt.Sprintf("minority-%d", i+1), p.target(0)))
 	}
 	p.crowd = load.Gather(load.Target{URL: p.server.URL()}, p.target(2), clientsEach)
-	if err := p.crowd.AwaitWhole(ctx); err != nil {
-		return nil, fmt.Errorf("before the cut: %w", err)
-	}
-	if err := p.agent(p.relays[1]); err != nil { // the first host-agent has the host, so this one waits
-		return nil, err
-	}
+	must.Within("before the cut", func() { must.Do(p.crowd.AwaitWhole(ctx)) })
+	p.agent(p.relays[1]) // the first host-agent has the host, so this one waits
 	return p.measure(ctx, c, s)
 }
 
 // measure cuts the cluster in two and heals it. It returns rows with the effects on
 // clients.
-func (p *divided) measure(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
+func (p *divided) measure(ctx context.Context, c *Cluster, s *Plan) (rows []Row) {
 	c.ways.Cut(0)
 	began := time.Now()
-	if err := p.awaitEndpoint(ctx, p.relays[2], p.relays[1]); err != nil {
-		return nil, fmt.Errorf("while it is cut: %w", err)
-	}
+	must.Within("while it is cut", func() { p.awaitEndpoint(ctx, p.relays[2], p.relays[1]) })
 	took := time.Since(began)
-	if err := p.crowd.AwaitWhole(ctx); err != nil {
-		return nil, fmt.Errorf("while it is cut: %w", err)
-	}
+	must.Within("while it is cut", func() { must.Do(p.crowd.AwaitWhole(ctx)) })
 	won := time.Now()
-	wait(ctx, time.Until(began.Add(s.Cut)))
+	load.Pause(ctx, time.Until(began.Add(s.Cut)))
 	apart := ends(p.minority, began)
-	if err := c.ways.Heal(0); err != nil {
-		return nil, err
-	}
+	must.Do(c.ways.Heal(0))
 	healed := time.Now()
-	if err := p.awaitEndpoint(ctx, p.relays[0], p.relays[1]); err != nil {
-		return nil, fmt.Errorf("after healing: %w", err)
-	}
+	must.Within("after healing", func() { p.awaitEndpoint(ctx, p.relays[0], p.relays[1]) })
 	agreed := time.Since(healed)
-	wait(ctx, s.Cut/2)
+	load.Pause(ctx, s.Cut/2)
 	closed, moved := ends(p.crowd.Viewers, won), ends(p.minority, healed)
-	report, err := p.crowd.Finish(ctx, []string{p.record})
-	if err != nil {
-		return nil, err
-	}
+	report := must.Get(p.crowd.Finish(ctx, []string{p.record}))
 	name := fmt.Sprintf("one relay of three cut off for %v with --minority=serve, clients on both sides", s.Cut)
 	return []Row{
 		{Name: name + ": closed beside the relay that is cut off and its host-agent, while it is", Got: codes(apart), Wanted: "none", Good: len(apart) == 0},
 		{Name: name + ": closed in the majority, from when the other host-agent has the host", Got: fmt.Sprintf("%s (it has it after %v)", codes(closed), took.Round(100*time.Millisecond)), Wanted: "none", Good: len(closed) == 0},
 		{Name: name + ": lost and repeated there", Got: fmt.Sprintf("%d and %d of %d %v", report.Lost, report.Repeated, report.Sent, report.Faults), Wanted: "none", Good: report.Lost+report.Repeated+len(report.Faults) == 0},
 		{Name: name + ": after it, clients of the other are told", Got: fmt.Sprintf("%s (agreed after %v)", codes(moved), agreed.Round(100*time.Millisecond)), Wanted: "all", Good: len(moved) >= clientsEach},
-	}, nil
+	}
 }
 
 // ends returns the ends of the viewers' connections that came later than after.
@@ -133,27 +113,17 @@ type divided struct {
 	running sync.WaitGroup
 }
 
-// divide starts the cluster's relays with proxies between them, and a host. minority
-// is the behaviour of an isolated relay.
-func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *divided, err error) {
-	p = &divided{keys: c.Keys, record: filepath.Join(c.dir, "record")}
-	if p.token, err = c.Keys.Tokens().IssueClient(auth.Client{
+// start starts the cluster's relays with proxies between them, and a host. minority is
+// the behaviour of an isolated relay.
+func (p *divided) start(ctx context.Context, c *Cluster, minority gateway.Minority) {
+	p.keys, p.record = c.Keys, filepath.Join(c.dir, "record")
+	p.token = must.Get(c.Keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
-	}); err != nil {
-		return p, err
-	}
-	if p.file, err = os.Create(p.record); err != nil {
-		return p, err
-	}
-	if p.host, err = scripted.New(agenthost.Config{Recorder: hostrecord.To(p.file)}); err != nil {
-		return p, err
-	}
-	if p.server, err = stack.Serve(p.host); err != nil {
-		return p, err
-	}
-	if err := c.Spread(0, false); err != nil {
-		return p, err
-	}
+	}))
+	p.file = must.Get(os.Create(p.record))
+	p.host = must.Get(scripted.New(agenthost.Config{Recorder: hostrecord.To(p.file)}))
+	p.server = must.Get(stack.Serve(p.host))
+	c.Spread(0, false)
 	p.relays = make([]*gateway.Relay, len(c.Relays))
 	failed := make([]error, len(c.Relays))
 	var all sync.WaitGroup
@@ -161,7 +131,7 @@ func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *div
 		all.Go(func() { p.relays[i], failed[i] = c.whole(ctx, r, c.routes[i], minority) })
 	}
 	all.Wait()
-	return p, errors.Join(failed...)
+	must.Do(errors.Join(failed...))
 }
 
 // whole starts a complete relay in place of r.
@@ -184,13 +154,13 @@ func (p *divided) endpoint(ctx context.Context, at *gateway.Relay) (string, erro
 }
 
 // awaitEndpoint waits until the relay "at" answers that the host's endpoint is at the relay "host".
-func (p *divided) awaitEndpoint(ctx context.Context, at, host *gateway.Relay) (err error) {
+func (p *divided) awaitEndpoint(ctx context.Context, at, host *gateway.Relay) {
 	want := p.named(slices.Index(p.relays, host))
 	var got string
+	var err error
 	if late := await(ctx, func() bool { got, err = p.endpoint(ctx, at); return got == want }); late != nil {
-		return fmt.Errorf("the host is at %q, not at %q: %w, %w", got, want, late, err)
+		must.Fail("the host is at %q, not at %q: %w, %w", got, want, late, err)
 	}
-	return nil
 }
 
 func (p *divided) target(i int) load.Target {
@@ -198,24 +168,17 @@ func (p *divided) target(i int) load.Target {
 }
 
 // agent starts a host-agent for the host. It knows only these relays.
-func (p *divided) agent(reaches ...*gateway.Relay) error {
-	token, err := p.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
-	if err != nil {
-		return err
-	}
+func (p *divided) agent(reaches ...*gateway.Relay) {
+	token := must.Get(p.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)}))
 	cfg := hostagent.Config{Token: func() (string, error) { return token, nil }, Log: p.log}
 	for _, r := range reaches {
 		cfg.Relays = append(cfg.Relays, r.URL())
 	}
 	cfg.Upstream.URL = p.server.URL()
-	agent, err := hostagent.New(cfg)
-	if err != nil {
-		return err
-	}
+	agent := must.Get(hostagent.New(cfg))
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = append(p.stop, stop)
 	p.running.Go(func() { _ = agent.Run(ctx) }) // Run ends when another host-agent has the host
-	return nil
 }
 
 func (p *divided) close() {

@@ -12,6 +12,7 @@ import (
 
 	"ahprelay/gateway"
 	"ahprelay/test/load"
+	"ahprelay/test/must"
 	"ahprelay/test/stack"
 )
 
@@ -23,55 +24,37 @@ const longestNotice = 30 * time.Second
 // relays. Its relay is isolated, so the host-agent moves to another relay. The clients
 // there must keep their connections. s.Apart host-agents without hosts, a third of them
 // at the isolated relay, move at the same time.
-func partitionMoves(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
-	defer func() { c.ways.Close() }() // divide sets them
-	p, err := c.divide(ctx, gateway.MinorityRead)
+func partitionMoves(ctx context.Context, c *Cluster, s *Plan) (rows []Row) {
+	defer func() { c.ways.Close() }() // p.start sets them
+	p := &divided{}
 	defer p.close()
-	if err != nil {
-		return nil, err
-	}
+	p.start(ctx, c, gateway.MinorityRead)
 	second := &watchedLog{text: "second connection opened"}
 	p.log = slog.New(second)
-	if err := p.agent(p.relays...); err != nil {
-		return nil, err
-	}
-	home, err := p.awaitHome(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("before the cut: %w", err)
-	}
-	more, err := p.surround(ctx, c, s.Apart, s.Agents)
-	if err != nil {
-		return nil, fmt.Errorf("before the cut: %w", err)
-	}
+	p.agent(p.relays...)
+	home := p.awaitHome(ctx)
+	more := p.surround(ctx, c, s.Apart, s.Agents)
 	defer more.stop()
 	others := slices.DeleteFunc(slices.Clone(p.relays), func(r *gateway.Relay) bool { return r == p.relays[home] })
 	for i := range clientsEach {
 		p.minority = append(p.minority, load.Watch(fmt.Sprintf("minority-%d", i+1), p.target(home)))
 	}
 	p.crowd = load.Gather(load.Target{URL: p.server.URL()}, p.target(slices.Index(p.relays, others[0])), clientsEach)
-	if err := await(ctx, func() bool { return second.seen.Load() }); err != nil {
-		return nil, fmt.Errorf("the host-agent opens no second connection: %w", err)
-	}
-	if err := p.crowd.AwaitWhole(ctx); err != nil {
-		return nil, fmt.Errorf("before the cut: %w", err)
-	}
-	if err := more.awaitSecond(ctx, p.named(home)); err != nil {
-		return nil, fmt.Errorf("before the cut: %w", err)
-	}
+	must.Within("the host-agent opens no second connection", func() { must.Do(await(ctx, func() bool { return second.seen.Load() })) })
+	must.Within("before the cut", func() {
+		must.Do(p.crowd.AwaitWhole(ctx))
+		more.awaitSecond(ctx, p.named(home))
+	})
 	c.ways.Cut(home)
 	began := time.Now()
-	if err := await(ctx, func() bool { at, _ := p.endpoint(ctx, others[0]); return at != "" && at != p.named(home) }); err != nil {
-		return nil, fmt.Errorf("while it is cut: %w", err)
-	}
-	if err := p.crowd.AwaitWhole(ctx); err != nil {
-		return nil, fmt.Errorf("while it is cut: %w", err)
-	}
+	must.Within("while it is cut", func() {
+		must.Do(await(ctx, func() bool { at, _ := p.endpoint(ctx, others[0]); return at != "" && at != p.named(home) }))
+		must.Do(p.crowd.AwaitWhole(ctx))
+	})
 	took := time.Since(began)
-	if err := more.awaitMoved(ctx, others); err != nil {
-		return nil, fmt.Errorf("while it is cut: %w", err)
-	}
+	must.Within("while it is cut", func() { more.awaitMoved(ctx, others) })
 	moved := time.Since(began)
-	wait(ctx, time.Until(began.Add(s.Cut)))
+	load.Pause(ctx, time.Until(began.Add(s.Cut)))
 	late, cancel := context.WithDeadline(ctx, began.Add(max(s.Cut, longestNotice)))
 	_ = await(late, func() bool { return eachTold(p.minority, ends(p.minority, began)) })
 	cancel()
@@ -80,21 +63,13 @@ func partitionMoves(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err e
 		pause = max(pause, v.Pause(began))
 	}
 	sent := ends(p.minority, began)
-	if err := c.ways.Heal(0); err != nil {
-		return nil, err
-	}
+	must.Do(c.ways.Heal(0))
 	healed := time.Now()
-	fell, err := more.fallen(ctx, p.relays)
-	if err != nil {
-		return nil, fmt.Errorf("after healing: %w", err)
-	}
+	fell := more.fallen(ctx, p.relays)
 	agreed := time.Since(healed)
-	wait(ctx, s.Cut/2)
+	load.Pause(ctx, s.Cut/2)
 	closed := ends(p.crowd.Viewers, began)
-	report, err := p.crowd.Finish(ctx, []string{p.record})
-	if err != nil {
-		return nil, err
-	}
+	report := must.Get(p.crowd.Finish(ctx, []string{p.record}))
 	name := fmt.Sprintf("the relay of a host-agent cut off from two others for %v, all three reachable for the host-agent", s.Cut)
 	return []Row{
 		{Name: name + ": closed at another relay", Got: fmt.Sprintf("%s (served by that side after %v)", codes(closed), took.Round(100*time.Millisecond)), Wanted: "none", Good: len(closed) == 0},
@@ -107,7 +82,7 @@ func partitionMoves(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err e
 		},
 		{Name: name + ": of these host-agents' hosts, listed as offline meanwhile, by any relay", Got: strconv.Itoa(fell), Wanted: "0", Good: fell == 0},
 		{Name: name + ": healed, all three relays list all hosts", Got: agreed.Round(10 * time.Millisecond).String(), Wanted: "≤ " + longestNotice.String(), Good: agreed <= longestNotice},
-	}, nil
+	}
 }
 
 // eachTold reports whether each viewer's connection was closed with 4100.
@@ -123,8 +98,8 @@ func eachTold(viewers []*load.Viewer, all []load.End) bool {
 
 // awaitHome waits until all relays report the same relay as the host-agent's. It
 // returns this relay's number.
-func (p *divided) awaitHome(ctx context.Context) (home int, err error) {
-	err = await(ctx, func() bool {
+func (p *divided) awaitHome(ctx context.Context) (home int) {
+	agreed := func() bool {
 		at := map[string]int{}
 		for _, r := range p.relays {
 			where, _ := p.endpoint(ctx, r)
@@ -137,8 +112,9 @@ func (p *divided) awaitHome(ctx context.Context) (home int, err error) {
 			}
 		}
 		return false
-	})
-	return home, err
+	}
+	must.Within("before the cut", func() { must.Do(await(ctx, agreed)) })
+	return home
 }
 
 // named returns the host's URL at a relay, in the form in which relays report it.

@@ -17,6 +17,8 @@ import (
 	"ahprelay/auth"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/load"
+	"ahprelay/test/must"
 	"ahprelay/test/procs"
 )
 
@@ -43,19 +45,17 @@ type RealRun struct {
 }
 
 // realAgents runs a RealRun. Its host-agents rest for 25 s before a relay is killed.
-func realAgents(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
-	programs, err := build(ctx, c.dir)
-	if err != nil {
-		return nil, err
-	}
-	run := RealRun{Programs: programs, Dir: c.dir, Hosts: s.Real, Relays: s.RealRelays, Restarts: 5, Settle: 25 * time.Second, Fleet: s.Agents}
-	return run.Run(ctx)
+func realAgents(ctx context.Context, c *Cluster, s *Plan) []Row {
+	run := RealRun{Programs: build(ctx, c.dir), Dir: c.dir, Hosts: s.Real, Relays: s.RealRelays, Restarts: 5, Settle: 25 * time.Second, Fleet: s.Agents}
+	return must.Get(run.Run(ctx))
 }
 
 // build builds the programs below a directory.
-func build(ctx context.Context, dir string) (programs string, err error) {
+func build(ctx context.Context, dir string) (programs string) {
 	programs = filepath.Join(dir, "programs")
-	return programs, errors.Join(os.Mkdir(programs, 0o700), procs.BuildTo(ctx, programs))
+	must.Do(os.Mkdir(programs, 0o700))
+	must.Do(procs.BuildTo(ctx, programs))
+	return programs
 }
 
 // StartAgents starts host-agents for the keys in a directory. stop ends them.
@@ -71,12 +71,12 @@ const notReal = "no hosts, clients or compression, one machine"
 // Run measures all rows.
 func (r *RealRun) Run(ctx context.Context) ([]Row, error) {
 	defer r.end()
-	for _, step := range []func(context.Context) error{r.prepare, r.measureEmpty, r.firstStart, r.crashOne, r.restartAll, r.replaceInTurn} {
-		if err := step(ctx); err != nil {
-			return r.rows, errors.Join(err, r.bench.Verify())
+	err := must.Catch(func() {
+		for _, step := range []func(context.Context){r.prepare, r.measureEmpty, r.firstStart, r.crashOne, r.restartAll, r.replaceInTurn} {
+			step(ctx)
 		}
-	}
-	return r.rows, r.bench.Verify()
+	})
+	return r.rows, errors.Join(err, r.bench.Verify())
 }
 
 func (r *RealRun) end() {
@@ -93,25 +93,15 @@ type realRelay struct {
 	metrics *loadgen.Metrics
 }
 
-func (r *RealRun) prepare(ctx context.Context) (err error) {
+func (r *RealRun) prepare(ctx context.Context) {
 	r.bench = procs.Bench{Programs: r.Programs, Dir: r.Dir, Env: r.Env}
-	if r.keys, err = auth.LoadKeys(r.dataDir(0)); err != nil {
-		return err
-	}
-	if r.viewer, err = viewerOf(r.keys); err != nil {
-		return err
-	}
+	r.keys = must.Get(auth.LoadKeys(r.dataDir(0)))
+	r.viewer = viewerOf(r.keys)
 	var routes []string
 	for i := range r.Relays {
-		address, err := procs.FreeAddress()
-		if err != nil {
-			return err
-		}
-		routes = append(routes, net.JoinHostPort(address, "6222"))
+		routes = append(routes, net.JoinHostPort(must.Get(procs.FreeAddress()), "6222"))
 		if i > 0 {
-			if err := procs.CopyKeys(filepath.Join(r.dataDir(0), "keys"), filepath.Join(r.dataDir(i), "keys")); err != nil {
-				return err
-			}
+			must.Do(procs.CopyKeys(filepath.Join(r.dataDir(0), "keys"), filepath.Join(r.dataDir(i), "keys")))
 		}
 	}
 	for i, route := range routes {
@@ -126,20 +116,20 @@ func (r *RealRun) prepare(ctx context.Context) (err error) {
 			base:    "http://" + public, metrics: &loadgen.Metrics{URL: "http://" + admin + "/metrics"},
 		})
 	}
-	return r.startRelays(ctx)
+	r.startRelays(ctx)
 }
 
 func (r *RealRun) dataDir(i int) string { return filepath.Join(r.Dir, fmt.Sprintf("data-%d", i)) }
 
 // startRelays starts all relays, and waits until they are ready.
-func (r *RealRun) startRelays(ctx context.Context) error {
+func (r *RealRun) startRelays(ctx context.Context) {
 	failed := make([]error, len(r.relays))
 	var all sync.WaitGroup
 	for i, relay := range r.relays {
 		all.Go(func() { failed[i] = relay.start(ctx) })
 	}
 	all.Wait()
-	return errors.Join(failed...)
+	must.Do(errors.Join(failed...))
 }
 
 func (r *realRelay) start(ctx context.Context) error {
@@ -148,30 +138,19 @@ func (r *realRelay) start(ctx context.Context) error {
 }
 
 // firstStart starts all host-agents at once. The relays do not know their hosts yet.
-func (r *RealRun) firstStart(ctx context.Context) error {
-	used, err := processors(ctx, r.relays)
-	if err != nil {
-		return err
-	}
+func (r *RealRun) firstStart(ctx context.Context) {
+	used := processors(ctx, r.relays)
 	began := time.Now()
-	if err := r.startAgents(ctx, Agents{}); err != nil {
-		return err
-	}
-	if err := r.awaitAll(ctx, r.relays); err != nil {
-		return fmt.Errorf("first start: %w", err)
-	}
+	r.startAgents(ctx, Agents{})
+	must.Within("first start", func() { r.awaitAll(ctx, r.relays) })
 	took := time.Since(began)
-	now, err := processors(ctx, r.relays)
-	if err != nil {
-		return err
-	}
+	now := processors(ctx, r.relays)
 	r.wall(fmt.Sprintf("%d new host-agents in one tenant, all started at once: all online", r.Hosts), took)
 	r.each("the same: the relays, for each", (now-used)/time.Duration(r.Hosts), 0)
-	return nil
 }
 
 // startAgents starts all host-agents. They arrive in the way that how describes.
-func (r *RealRun) startAgents(ctx context.Context, how Agents) error {
+func (r *RealRun) startAgents(ctx context.Context, how Agents) {
 	processes := (r.Hosts + perProcess - 1) / perProcess
 	a := Agents{Keys: r.keys, Every: how.Every * time.Duration(processes), AtOnce: how.AtOnce}
 	for _, relay := range r.relays {
@@ -179,46 +158,25 @@ func (r *RealRun) startAgents(ctx context.Context, how Agents) error {
 	}
 	for ; a.First < r.Hosts; a.First += a.Count {
 		a.Count = min((r.Hosts+processes-1)/processes, r.Hosts-a.First)
-		stop, err := r.Fleet(ctx, r.dataDir(0), a)
-		if err != nil {
-			return err
-		}
-		r.stops = append(r.stops, stop)
+		r.stops = append(r.stops, must.Get(r.Fleet(ctx, r.dataDir(0), a)))
 	}
-	return nil
 }
 
 // restartAll kills all relays and starts them again, r.Restarts times.
-func (r *RealRun) restartAll(ctx context.Context) error {
-	before, err := r.listed(ctx)
-	if err != nil {
-		return err
-	}
+func (r *RealRun) restartAll(ctx context.Context) {
+	before := r.listed(ctx)
 	var used, longest time.Duration
 	fell := 0
 	for i := range r.Restarts {
 		for _, relay := range r.relays {
-			if err := relay.End(syscall.SIGKILL); err != nil {
-				return err
-			}
+			must.Do(relay.End(syscall.SIGKILL))
 		}
 		began := time.Now()
-		if err := r.startRelays(ctx); err != nil {
-			return err
-		}
-		if err := r.awaitAll(ctx, r.relays); err != nil {
-			return fmt.Errorf("restart %d: %w", i+1, err)
-		}
+		r.startRelays(ctx)
+		must.Within(fmt.Sprint("restart ", i+1), func() { r.awaitAll(ctx, r.relays) })
 		longest = max(longest, time.Since(began))
-		now, err := processors(ctx, r.relays)
-		if err != nil {
-			return err
-		}
-		used += now
-		after, err := r.listed(ctx)
-		if err != nil {
-			return err
-		}
+		used += processors(ctx, r.relays)
+		after := r.listed(ctx)
 		fell += changed(before, after)
 		before = after
 	}
@@ -226,36 +184,22 @@ func (r *RealRun) restartAll(ctx context.Context) error {
 	r.wall(name+"the longest until all are held", longest)
 	r.each(name+"the relays with their own start, for each return", used/time.Duration(r.Restarts*r.Hosts), 1200*time.Microsecond)
 	r.none(name+"hosts that were listed as offline meanwhile", fell)
-	return nil
 }
 
 // replaceInTurn stops each relay in order and starts it again, one relay after another.
-func (r *RealRun) replaceInTurn(ctx context.Context) error {
-	before, err := r.listed(ctx)
-	if err != nil {
-		return err
-	}
+func (r *RealRun) replaceInTurn(ctx context.Context) {
+	before := r.listed(ctx)
 	var longest time.Duration
 	for i, relay := range r.relays {
 		began := time.Now()
-		if err := relay.End(syscall.SIGTERM); err != nil {
-			return err
-		}
-		if err := r.awaitAll(ctx, r.without(i)); err != nil {
-			return fmt.Errorf("without relay %d: %w", i, err)
-		}
+		must.Do(relay.End(syscall.SIGTERM))
+		must.Within(fmt.Sprint("without relay ", i), func() { r.awaitAll(ctx, r.without(i)) })
 		longest = max(longest, time.Since(began))
-		if err := relay.start(ctx); err != nil {
-			return err
-		}
+		must.Do(relay.start(ctx))
 	}
-	after, err := r.listed(ctx)
-	if err != nil {
-		return err
-	}
+	after := r.listed(ctx)
 	r.wall(fmt.Sprintf("rolling replacement with %d host-agents: the longest until the other relays hold all", r.Hosts), longest)
 	r.none("the same: hosts that were listed as offline meanwhile", changed(before, after))
-	return nil
 }
 
 // restBound limits which part of a processor the relays use for 1,000 host-agents at
@@ -264,41 +208,35 @@ const restBound = 0.01
 
 // atRest waits for the time Settle, in which the host-agents open their second connections.
 // It then measures how much processor time the relays use.
-func (r *RealRun) atRest(ctx context.Context) error {
-	wait(ctx, r.Settle)
-	cores, err := r.busy(ctx)
-	if err != nil || r.Settle == 0 {
-		return err
+func (r *RealRun) atRest(ctx context.Context) {
+	load.Pause(ctx, r.Settle)
+	cores := r.busy(ctx)
+	if r.Settle == 0 {
+		return
 	}
 	each := (cores - r.empty) * 1000 / float64(r.Hosts)
 	r.rows = append(r.rows, Row{
 		Name: fmt.Sprintf("%d relays with %d host-agents at rest: processors of all relays for 1,000, beyond the %.1f %% of relays without any (%s)", len(r.relays), r.Hosts, 100*r.empty, notReal),
 		Got:  fmt.Sprintf("%.2f %%", 100*each), Wanted: fmt.Sprintf("≤ %.1f %%", 100*restBound), Good: each <= restBound,
 	})
-	return nil
 }
 
 // measureEmpty measures how much processor time the relays use without host-agents.
-func (r *RealRun) measureEmpty(ctx context.Context) (err error) {
-	wait(ctx, r.Settle/2) // until the relays' start is over
-	r.empty, err = r.busy(ctx)
-	return err
+func (r *RealRun) measureEmpty(ctx context.Context) {
+	load.Pause(ctx, r.Settle/2) // until the relays' start is over
+	r.empty = r.busy(ctx)
 }
 
 // busy returns how many processors all relays together use.
-func (r *RealRun) busy(ctx context.Context) (cores float64, err error) {
+func (r *RealRun) busy(ctx context.Context) (cores float64) {
 	if r.Settle == 0 {
-		return 0, nil
+		return 0
 	}
-	used, err := processors(ctx, r.relays)
-	if err != nil {
-		return 0, err
-	}
+	used := processors(ctx, r.relays)
 	began := time.Now()
-	wait(ctx, r.Settle)
+	load.Pause(ctx, r.Settle)
 	took := time.Since(began)
-	now, err := processors(ctx, r.relays)
-	return (now - used).Seconds() / took.Seconds(), err
+	return (processors(ctx, r.relays) - used).Seconds() / took.Seconds()
 }
 
 // crashBound limits the time until the hosts of a crashed relay are served again.
@@ -306,52 +244,30 @@ const crashBound = time.Second
 
 // crashOne kills the relay with the most hosts, and measures until these are served
 // again.
-func (r *RealRun) crashOne(ctx context.Context) error {
-	if err := r.atRest(ctx); err != nil {
-		return err
-	}
-	before, err := r.listed(ctx)
-	if err != nil {
-		return err
-	}
+func (r *RealRun) crashOne(ctx context.Context) {
+	r.atRest(ctx)
+	before := r.listed(ctx)
 	victim, most := 0, 0
 	for i, relay := range r.relays {
-		n, err := relay.metrics.Held(ctx)
-		if err != nil {
-			return err
-		}
-		if n > most {
+		if n := must.Get(relay.metrics.Held(ctx)); n > most {
 			victim, most = i, n
 		}
 	}
 	others := r.without(victim)
-	used, err := processors(ctx, others)
-	if err != nil {
-		return err
-	}
+	used := processors(ctx, others)
 	began := time.Now()
-	if err := r.relays[victim].End(syscall.SIGKILL); err != nil {
-		return err
-	}
-	if err := r.awaitAll(ctx, others); err != nil {
-		return fmt.Errorf("after the crash: %w", err)
-	}
+	must.Do(r.relays[victim].End(syscall.SIGKILL))
+	must.Within("after the crash", func() { r.awaitAll(ctx, others) })
 	took := time.Since(began)
-	now, err := processors(ctx, others)
-	if err != nil {
-		return err
-	}
-	after, err := r.listedAt(ctx, others[0])
-	if err != nil {
-		return err
-	}
+	now := processors(ctx, others)
+	after := r.listedAt(ctx, others[0])
 	r.rows = append(r.rows, Row{
 		Name: fmt.Sprintf("one relay of %d killed, with %d of %d host-agents: all are served by the others (%s)", len(r.relays), most, r.Hosts, notReal),
 		Got:  took.Round(10 * time.Millisecond).String(), Wanted: "≤ " + crashBound.String(), Good: took <= crashBound,
 	})
 	r.each("the same: the other relays, for each host that came to them", (now-used)/time.Duration(max(1, most)), 0)
 	r.none("the same: hosts that were listed as offline meanwhile", changed(before, after))
-	return r.relays[victim].start(ctx)
+	must.Do(r.relays[victim].start(ctx))
 }
 
 // without returns all relays except relay i.
@@ -361,19 +277,15 @@ func (r *RealRun) without(i int) (others []*realRelay) {
 
 // processors returns the processor time that relays have used since their start,
 // without the time for requests to their metrics.
-func processors(ctx context.Context, relays []*realRelay) (sum time.Duration, err error) {
+func processors(ctx context.Context, relays []*realRelay) (sum time.Duration) {
 	for _, relay := range relays {
-		used, err := relay.metrics.Apart(ctx, relay.Pid())
-		if err != nil {
-			return 0, err
-		}
-		sum += used
+		sum += must.Get(relay.metrics.Apart(ctx, relay.Pid()))
 	}
-	return sum, nil
+	return sum
 }
 
 // awaitAll waits until these relays together hold all hosts through their own ports.
-func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) error {
+func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) {
 	var held int
 	var err error
 	for ctx.Err() == nil {
@@ -383,38 +295,37 @@ func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) error {
 			held, err = held+n, errors.Join(failed)
 		}
 		if held >= r.Hosts {
-			return nil
+			return
 		}
-		wait(ctx, loadgen.HeldEvery)
+		load.Pause(ctx, loadgen.HeldEvery)
 	}
-	return fmt.Errorf("%d of %d hosts are held: %w", held, r.Hosts, errors.Join(context.Cause(ctx), err))
+	must.Fail("%d of %d hosts are held: %w", held, r.Hosts, errors.Join(context.Cause(ctx), err))
 }
 
 // listed waits until each relay lists all hosts as online. It returns since when each
 // host is online.
-func (r *RealRun) listed(ctx context.Context) (since map[string]time.Time, err error) {
+func (r *RealRun) listed(ctx context.Context) (since map[string]time.Time) {
 	for _, relay := range r.relays {
-		if since, err = r.listedAt(ctx, relay); err != nil {
-			return nil, err
-		}
+		since = r.listedAt(ctx, relay)
 	}
-	return since, nil
+	return since
 }
 
-func (r *RealRun) listedAt(ctx context.Context, relay *realRelay) (since map[string]time.Time, err error) {
-	return onlineAt(ctx, relay.base, r.viewer, r.Hosts, func(*hostsapi.Info) bool { return true })
+func (r *RealRun) listedAt(ctx context.Context, relay *realRelay) (since map[string]time.Time) {
+	return onlineAt(ctx, relay.base, r.viewer, r.Hosts, everywhere)
 }
 
 // viewerOf returns a token with which the hosts of Agents can be listed.
-func viewerOf(keys *auth.Keys) (token string, err error) {
-	return keys.Tokens().IssueClient(auth.Client{
+func viewerOf(keys *auth.Keys) (token string) {
+	return must.Get(keys.Tokens().IssueClient(auth.Client{
 		Tenant: realTenant, Subject: "viewer", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
-	})
+	}))
 }
 
 // onlineAt waits until the relay at a base URL lists n hosts as online for which fits
 // returns true. It returns since when each host is online.
-func onlineAt(ctx context.Context, base, token string, n int, fits func(*hostsapi.Info) bool) (since map[string]time.Time, err error) {
+func onlineAt(ctx context.Context, base, token string, n int, fits func(*hostsapi.Info) bool) (since map[string]time.Time) {
+	var err error
 	late := await(ctx, func() bool {
 		var list struct{ Hosts []hostsapi.Info }
 		if list, err = procs.GetJSON[struct{ Hosts []hostsapi.Info }](ctx, base+"/api/hosts", token); err != nil {
@@ -429,9 +340,9 @@ func onlineAt(ctx context.Context, base, token string, n int, fits func(*hostsap
 		return len(since) >= n
 	})
 	if late != nil {
-		return nil, fmt.Errorf("%w: %s lists %d of %d hosts as online: %w", late, base, len(since), n, err)
+		must.Fail("%w: %s lists %d of %d hosts as online: %w", late, base, len(since), n, err)
 	}
-	return since, nil
+	return since
 }
 
 // changed returns how many hosts are online since a different time than before, because

@@ -13,6 +13,8 @@ import (
 	"ahprelay/broker/remember"
 	"ahprelay/broker/store"
 	"ahprelay/gateway/remembered"
+	"ahprelay/test/load"
+	"ahprelay/test/must"
 
 	"github.com/nats-io/nats.go"
 )
@@ -22,40 +24,24 @@ const sessionSize = 4 << 10
 
 // rememberedSessions lets all hosts write the last state of all their sessions at once, and
 // then measures the relays at rest.
-func rememberedSessions(ctx context.Context, c *Cluster, s *Plan) (rows []Row, err error) {
-	if err := c.Start(ctx); err != nil {
-		return nil, err
-	}
+func rememberedSessions(ctx context.Context, c *Cluster, s *Plan) (rows []Row) {
+	c.Start(ctx)
 	defer c.Stop()
 	r := c.Relays[0]
-	keeper, records, err := r.remember(ctx, c)
-	if err != nil {
-		return nil, err
-	}
+	keeper, records := r.remember(ctx, c)
 	defer records.Close()
 	defer keeper.Close()
-	stop, err := s.Fleet(ctx, c, s.Few)
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
-	if err := await(ctx, func() bool { return r.Online(FleetTenants) >= s.Few }); err != nil {
-		return nil, fmt.Errorf("hosts come online: %w", err)
-	}
-	w, err := newRememberingHosts(&Fleet{Keys: c.Keys, URLs: c.URLs()}, s.Sizes)
-	if err != nil {
-		return nil, err
-	}
+	defer must.Get(s.Fleet(ctx, c, s.Few))()
+	must.Within("hosts come online", func() { must.Do(await(ctx, func() bool { return r.Online(FleetTenants) >= s.Few })) })
+	w := newRememberingHosts(r, s.Sizes)
 	defer w.close()
 	heap, cpu, began := inUse(), processorTime(), time.Now()
-	if err := w.writeAll(ctx); err != nil {
-		return nil, err
-	}
+	must.Do(w.writeAll(ctx))
 	took := time.Since(began)
 	cores := float64(processorTime()-cpu) / float64(took)
 	stats := keeper.Stats()
 	if stats.Records != s.Few*s.Sessions {
-		return nil, fmt.Errorf("the relay keeps %d records; want %d", stats.Records, s.Few*s.Sessions)
+		must.Fail("the relay keeps %d records; want %d", stats.Records, s.Few*s.Sessions)
 	}
 	rows = append(rows, Row{
 		Name: fmt.Sprintf("%d hosts write %d sessions of 4 KiB each at once, their side included", s.Few, s.Sessions),
@@ -64,37 +50,31 @@ func rememberedSessions(ctx context.Context, c *Cluster, s *Plan) (rows []Row, e
 	began = time.Now()
 	record, _, err := keeper.Load(ctx, Tenant(0), "host-0", remember.IDOf("s:/0"))
 	if err != nil || record == nil {
-		return nil, fmt.Errorf("the session of a host: %w", errors.Join(err, ctx.Err()))
+		must.Fail("the session of a host: %w", errors.Join(err, ctx.Err()))
 	}
 	opened := time.Since(began)
-	wait(ctx, s.Watch)
+	load.Pause(ctx, s.Watch)
 	still := keeper.Stats() == stats
 	return append(rows, Row{
 		Name: "opening one of them", Got: opened.Round(10 * time.Microsecond).String(), Wanted: "≤ 300ms", Good: opened <= 300*time.Millisecond,
 	}, Row{
 		Name: fmt.Sprintf("records changed within %v at rest", s.Watch), Got: fmt.Sprint(!still), Wanted: "false", Good: still,
-	}), nil
+	})
 }
 
 // remember starts the part of a relay that stores remembered sessions.
-func (r *Relay) remember(ctx context.Context, c *Cluster) (*remembered.Keeper, *store.Store, error) {
-	sealer, err := c.Keys.Sealer("remembered")
-	if err != nil {
-		return nil, nil, err
-	}
-	records, err := store.Start(ctx, store.Config{
-		Conn: r.conn, Sealer: sealer, Name: "remembered sessions", Stream: remembered.Stream, Subjects: remembered.Subjects, Sizes: true, MaxBytes: remembered.MaxBytes,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
+func (r *Relay) remember(ctx context.Context, c *Cluster) (*remembered.Keeper, *store.Store) {
+	records := must.Get(store.Start(ctx, store.Config{
+		Conn: r.conn, Sealer: must.Get(c.Keys.Sealer("remembered")), Name: "remembered sessions",
+		Stream: remembered.Stream, Subjects: remembered.Subjects, Sizes: true, MaxBytes: remembered.MaxBytes,
+	}))
+	defer must.Undo(records.Close)
 	select {
 	case <-records.Ready():
 	case <-ctx.Done():
-		records.Close()
-		return nil, nil, ctx.Err()
+		must.Do(ctx.Err())
 	}
-	return remembered.Start(remembered.Config{Store: records, Tenants: r.tenants, Registry: r.Registry, Log: slog.New(slog.DiscardHandler)}), records, nil
+	return remembered.Start(remembered.Config{Store: records, Tenants: r.tenants, Registry: r.Registry, Log: slog.New(slog.DiscardHandler)}), records
 }
 
 // A rememberingHosts writes remembered sessions in place of the hosts.
@@ -105,28 +85,16 @@ type rememberingHosts struct {
 	vault   remember.Vault
 }
 
-func newRememberingHosts(f *Fleet, s Sizes) (w *rememberingHosts, err error) {
+func newRememberingHosts(r *Relay, s Sizes) (w *rememberingHosts) {
 	w = &rememberingHosts{sizes: s}
-	defer func() {
-		if err != nil {
-			w.close()
-		}
-	}()
+	defer must.Undo(w.close)
 	for range s.Few {
 		w.answers = append(w.answers, make(chan *nats.Msg, 1))
 	}
 	for i := range FleetTenants {
-		user, err := f.Keys.Authority().RelayUser(Tenant(i))
-		if err != nil {
-			return nil, err
-		}
-		address, _, _ := strings.Cut(f.URLs[0], "#")
-		nc, err := nats.Connect(address, nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))
-		if err != nil {
-			return nil, err
-		}
+		nc := must.Get(connect(r.config.Keys, "nats://"+r.Server.Addr().String(), Tenant(i)))
 		w.conns = append(w.conns, nc)
-		if _, err := nc.Subscribe("ahp.v1."+Tenant(i)+".*.inbox.remember.*", func(msg *nats.Msg) {
+		must.Get(nc.Subscribe("ahp.v1."+Tenant(i)+".*.inbox.remember.*", func(msg *nats.Msg) {
 			var host int
 			if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &host); err == nil && host < len(w.answers) {
 				select {
@@ -134,13 +102,11 @@ func newRememberingHosts(f *Fleet, s Sizes) (w *rememberingHosts, err error) {
 				default: // a late answer to an earlier request
 				}
 			}
-		}); err != nil {
-			return nil, err
-		}
+		}))
 	}
 	w.vault = remember.Vault{Tenant: "t", Host: "h", Key: make([]byte, remember.KeySize)}
-	w.vault.Signer, err = remember.NewSigner()
-	return w, err
+	w.vault.Signer = must.Get(remember.NewSigner())
+	return w
 }
 
 func (w *rememberingHosts) close() {

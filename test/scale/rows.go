@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"syscall"
 	"time"
 
 	"ahprelay/auth"
 	"ahprelay/broker/link"
+	"ahprelay/test/load"
+	"ahprelay/test/must"
 
 	"github.com/nats-io/nkeys"
 )
@@ -45,7 +48,7 @@ type Plan struct {
 type Measurement struct {
 	Name   string
 	Relays int // of the cluster; -1: Sizes.Relays
-	Run    func(context.Context, *Cluster, *Plan) ([]Row, error)
+	Run    func(context.Context, *Cluster, *Plan) []Row
 }
 
 // Measurements are all measurements, in the order of the table.
@@ -56,7 +59,7 @@ var Measurements = []Measurement{
 }
 
 // Measure runs the measurement in a new directory.
-func (m Measurement) Measure(ctx context.Context, p *Plan, dir string, log *slog.Logger) ([]Row, error) {
+func (m Measurement) Measure(ctx context.Context, p *Plan, dir string, log *slog.Logger) (rows []Row, err error) {
 	relays := m.Relays
 	if relays < 0 {
 		relays = p.Relays
@@ -65,7 +68,8 @@ func (m Measurement) Measure(ctx context.Context, p *Plan, dir string, log *slog
 	if err != nil {
 		return nil, err
 	}
-	return m.Run(ctx, c, p)
+	err = must.Catch(func() { rows = m.Run(ctx, c, p) })
+	return rows, err
 }
 
 // A Row is a line in the table of measurements.
@@ -85,27 +89,19 @@ const costRuns = 5
 
 // costs measures the time for issuing a credential, granting a lease and changing
 // presence, at relays with few and with many hosts.
-func costs(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
-	if err := c.Start(ctx); err != nil {
-		return nil, err
-	}
+func costs(ctx context.Context, c *Cluster, s *Plan) []Row {
+	c.Start(ctx)
 	defer c.Stop()
 	r := c.Relays[0]
 	var before map[string]time.Duration
 	var rows []Row
 	for known, n := range []int{s.Few, s.Many} {
 		for i := known * s.Few; i < n; i++ {
-			if err := r.Registry.Enrol("costs", fmt.Sprintf("host-%d", i)); err != nil {
-				return nil, err
-			}
+			must.Do(r.Registry.Enrol("costs", fmt.Sprintf("host-%d", i)))
 		}
 		took := map[string]time.Duration{}
 		for again := range costRuns {
-			now, err := r.costs(ctx, n, again)
-			if err != nil {
-				return nil, err
-			}
-			for what, t := range now {
+			for what, t := range r.costs(ctx, n, again) {
 				if least := took[what]; least == 0 || t < least {
 					took[what] = t
 				}
@@ -115,7 +111,7 @@ func costs(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
 			before = took
 			continue
 		}
-		for _, what := range slices.Sorted(keysOf(took)) {
+		for _, what := range slices.Sorted(maps.Keys(took)) {
 			ratio := float64(took[what]) / float64(before[what])
 			rows = append(rows, Row{
 				Name: fmt.Sprintf("cost of %s at %d and at %d hosts", what, s.Few, s.Many),
@@ -123,54 +119,34 @@ func costs(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
 			})
 		}
 	}
-	return rows, nil
+	return rows
 }
 
 // costs measures the time for each step. Each run uses new instances of host-agents.
-func (r *Relay) costs(ctx context.Context, hosts, run int) (map[string]time.Duration, error) {
+func (r *Relay) costs(ctx context.Context, hosts, run int) map[string]time.Duration {
 	const rounds = 500
-	fleet := &Fleet{Keys: r.config.Keys, URLs: []string{"nats://" + r.Server.Addr().String()}}
-	asker, err := newAsker(fleet, "costs")
-	if err != nil {
-		return nil, err
-	}
+	asker := newAsker(r, "costs")
 	defer asker.Close()
-	pair, err := nkeys.CreateUser()
-	if err != nil {
-		return nil, err
-	}
-	nkey, err := pair.PublicKey()
-	if err != nil {
-		return nil, err
-	}
+	pair := must.Get(nkeys.CreateUser())
+	nkey := must.Get(pair.PublicKey())
 	all := map[string][]time.Duration{}
 	for i := range rounds {
 		host := fmt.Sprintf("host-%d", i*hosts/rounds)
-		for what, do := range map[string]func() error{
-			"a credential": func() error {
-				e := auth.Enrolment{ID: "t", Tenant: "costs", Host: host, IssuedAt: time.Now()}
-				return r.Registry.Admit(ctx, e, nkey, time.Now().Add(time.Hour))
-			},
-		} {
-			if err := timed(all, what, do); err != nil {
-				return nil, err
-			}
-		}
+		e := auth.Enrolment{ID: "t", Tenant: "costs", Host: host, IssuedAt: time.Now()}
+		timed(all, "a credential", func() error { return r.Registry.Admit(ctx, e, nkey, time.Now().Add(time.Hour)) })
 		instance := fmt.Sprintf("agent-%d-%d-%d", hosts, run, i)
 		for seq, step := range []struct{ what, op, state string }{
 			{"a lease", "hold", "online"}, {"a renewal", "hold", "online"}, {"a change of presence", "hold", "offline"}, {"the end of a lease", "release", "offline"},
 		} {
 			body := fmt.Sprintf(`{"op":%q,"instance":%q,"seq":%d,"presence":{"state":%q,"wire":[%d,%d]}}`, step.op, instance, seq+1, step.state, link.WireMin, link.WireMax)
-			if err := timed(all, step.what, func() error { return asker.ask(ctx, host, body) }); err != nil {
-				return nil, err
-			}
+			timed(all, step.what, func() error { return asker.ask(ctx, host, body) })
 		}
 	}
 	took := map[string]time.Duration{}
 	for what, list := range all {
 		took[what] = middle(list)
 	}
-	return took, nil
+	return took
 }
 
 // middle returns the mean of a list without its fastest and its slowest tenth. The
@@ -185,46 +161,30 @@ func middle(list []time.Duration) (mean time.Duration) {
 	return mean
 }
 
-func timed(all map[string][]time.Duration, what string, do func() error) error {
+func timed(all map[string][]time.Duration, what string, do func() error) {
 	start := time.Now()
-	err := do()
+	must.Do(do())
 	all[what] = append(all[what], time.Since(start))
-	return err
 }
 
 // restart stops and starts all relays of a cluster, and measures until its many hosts
 // are online again.
-func restart(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
-	if err := c.Start(ctx); err != nil {
-		return nil, err
-	}
+func restart(ctx context.Context, c *Cluster, s *Plan) []Row {
+	c.Start(ctx)
 	defer c.Stop()
-	row := func(name string, start time.Time, err error, wanted time.Duration) (Row, error) {
+	row := func(name string, start time.Time, holds func() bool, wanted time.Duration) Row {
+		defer must.Get(s.Fleet(ctx, c, s.Restart))()
+		must.Do(await(ctx, holds))
 		took := time.Since(start)
-		return Row{Name: name, Got: took.Round(10 * time.Millisecond).String(), Wanted: "≤ " + wanted.String(), Good: took <= wanted}, err
+		return Row{Name: name, Got: took.Round(10 * time.Millisecond).String(), Wanted: "≤ " + wanted.String(), Good: took <= wanted}
 	}
 	online := func() bool {
 		return !slices.ContainsFunc(c.Relays, func(r *Relay) bool { return r.Online(FleetTenants) < s.Restart })
 	}
-	start := time.Now()
-	stop, err := s.Fleet(ctx, c, s.Restart)
-	if err != nil {
-		return nil, err
-	}
-	first, err := row(fmt.Sprintf("%d new hosts online, as three relays see it", s.Restart), start, await(ctx, online), time.Minute)
-	stop()
-	if err != nil {
-		return nil, err
-	}
+	first := row(fmt.Sprintf("%d new hosts online, as three relays see it", s.Restart), time.Now(), online, time.Minute)
 	c.Stop()
-	start = time.Now()
-	if err := c.Start(ctx); err != nil {
-		return nil, err
-	}
-	if stop, err = s.Fleet(ctx, c, s.Restart); err != nil {
-		return nil, err
-	}
-	defer stop()
+	start := time.Now()
+	c.Start(ctx)
 	kept := func() bool {
 		n := 0
 		for _, r := range c.Relays {
@@ -232,31 +192,24 @@ func restart(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
 		}
 		return n >= s.Restart && online()
 	}
-	second, err := row(fmt.Sprintf("whole cluster restarted with %d hosts: all online", s.Restart), start, await(ctx, kept), 30*time.Second)
-	return []Row{first, second}, err
+	second := row(fmt.Sprintf("whole cluster restarted with %d hosts: all online", s.Restart), start, kept, 30*time.Second)
+	return []Row{first, second}
 }
 
 // idle measures relays with many idle hosts, and again while a further relay joins. It
 // sends no pings on the hosts' connections; make bench ARGS=hosts includes them.
-func idle(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
-	if err := c.Start(ctx); err != nil {
-		return nil, err
-	}
+func idle(ctx context.Context, c *Cluster, s *Plan) []Row {
+	c.Start(ctx)
 	defer c.Stop()
 	c.Attend(s.Hosts)
-	stop, err := s.Fleet(ctx, c, s.Hosts)
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
-	if err := await(ctx, func() bool {
+	defer must.Get(s.Fleet(ctx, c, s.Hosts))()
+	online := func() bool {
 		return !slices.ContainsFunc(c.Relays, func(r *Relay) bool { return r.Online(FleetTenants) < s.Hosts })
-	}); err != nil {
-		return nil, fmt.Errorf("hosts come online: %w", err)
 	}
-	wait(ctx, 2*s.Watch) // until files are written and memory is released
+	must.Within("hosts come online", func() { must.Do(await(ctx, online)) })
+	load.Pause(ctx, 2*s.Watch) // until files are written and memory is released
 	writes, cpu, began := c.writes(), processorTime(), time.Now()
-	wait(ctx, s.Watch)
+	load.Pause(ctx, s.Watch)
 	cores := float64(processorTime()-cpu) / float64(time.Since(began))
 	writes = c.writes() - writes
 	rows := []Row{{
@@ -264,11 +217,11 @@ func idle(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
 		Got:  fmt.Sprintf("%.2f (%d writes in %v)", cores, writes, s.Watch), Wanted: "≤ 1", Good: cores <= 1,
 	}}
 	began = time.Now()
-	err = s.Join(ctx, c, s.Hosts)
+	must.Do(s.Join(ctx, c, s.Hosts))
 	took := time.Since(began)
 	return append(rows, Row{
 		Name: fmt.Sprintf("another relay joins, and knows all %d hosts", s.Hosts), Got: took.Round(10 * time.Millisecond).String(), Wanted: "≤ 2s", Good: took <= 2*time.Second,
-	}), err
+	})
 }
 
 func (c *Cluster) writes() (n uint64) {
@@ -285,11 +238,4 @@ func processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -54,11 +54,8 @@ func TestMajorityIsServedDuringACut(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	c, err := NewCluster(t.TempDir(), 3, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := partitionMoves(ctx, c, &Plan{Sizes: Sizes{Cut: 18 * time.Second, Apart: 30}, Agents: agentsHere(t)})
+	plan := &Plan{Sizes: Sizes{Cut: 18 * time.Second, Apart: 30}, Agents: agentsHere(t)}
+	rows, err := Measurement{"moves", 3, partitionMoves}.Measure(ctx, plan, t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"ahprelay/test/load"
+	"ahprelay/test/must"
 )
 
 // A Shortage measures a relay with a single processor at which four times as many new
@@ -23,13 +26,9 @@ type Shortage struct {
 }
 
 // shortage runs a Shortage.
-func shortage(ctx context.Context, c *Cluster, s *Plan) ([]Row, error) {
-	programs, err := build(ctx, c.dir)
-	if err != nil {
-		return nil, err
-	}
-	run := Shortage{Programs: programs, Dir: c.dir, Rounds: 3, For: 5 * time.Second, Most: 12000, Fleet: s.Agents}
-	return run.Run(ctx)
+func shortage(ctx context.Context, c *Cluster, s *Plan) []Row {
+	run := Shortage{Programs: build(ctx, c.dir), Dir: c.dir, Rounds: 3, For: 5 * time.Second, Most: 12000, Fleet: s.Agents}
+	return must.Get(run.Run(ctx))
 }
 
 // overload is how many times as many host-agents arrive as the relay can admit.
@@ -50,79 +49,67 @@ type arrival struct {
 }
 
 // Run measures all rows.
-func (s *Shortage) Run(ctx context.Context) ([]Row, error) {
-	var peaks, overs []arrival
-	for i := range s.Rounds {
-		peak, err := s.arrive(ctx, fmt.Sprintf("peak-%d", i), 0)
-		if err != nil {
-			return nil, err
+func (s *Shortage) Run(ctx context.Context) (rows []Row, err error) {
+	err = must.Catch(func() {
+		var peaks, overs []arrival
+		for i := range s.Rounds {
+			peak := s.arrive(ctx, fmt.Sprintf("peak-%d", i), 0)
+			peaks, overs = append(peaks, peak), append(overs, s.arrive(ctx, fmt.Sprintf("overload-%d", i), overload*peak.rate))
 		}
-		over, err := s.arrive(ctx, fmt.Sprintf("overload-%d", i), overload*peak.rate)
-		if err != nil {
-			return nil, err
-		}
-		peaks, overs = append(peaks, peak), append(overs, over)
-	}
-	return shortageRows(peaks, overs), nil
+		rows = shortageRows(peaks, overs)
+	})
+	return rows, err
 }
 
 // arrive starts a relay, and host-agents that arrive at a rate in a second. With 0,
 // fewArrivals arrive at a time.
-func (s *Shortage) arrive(ctx context.Context, name string, rate float64) (a arrival, err error) {
+func (s *Shortage) arrive(ctx context.Context, name string, rate float64) (a arrival) {
 	r := RealRun{Programs: s.Programs, Dir: filepath.Join(s.Dir, name), Hosts: s.Most, Relays: 1, Env: []string{"GOMAXPROCS=1"}, Fleet: s.Fleet}
 	defer r.end()
-	if err := r.prepare(ctx); err != nil {
-		return a, err
-	}
+	r.prepare(ctx)
 	how := Agents{AtOnce: fewArrivals}
 	if rate > 0 {
 		r.Hosts = min(s.Most, max(1, int(rate*s.For.Seconds())))
 		how = Agents{Every: time.Duration(float64(time.Second) / rate)}
 	}
-	if err := r.startAgents(ctx, how); err != nil {
-		return a, err
-	}
-	if a, err = r.count(ctx, s.For); err != nil {
-		return a, errors.Join(err, r.bench.Verify())
+	r.startAgents(ctx, how)
+	if err := must.Catch(func() { a = r.count(ctx, s.For) }); err != nil {
+		must.Do(errors.Join(err, r.bench.Verify()))
 	}
 	a.offered = r.Hosts
 	if rate > 0 {
 		began := time.Now()
-		if err := r.awaitAll(ctx, r.relays); err != nil {
-			return a, err
-		}
+		r.awaitAll(ctx, r.relays)
 		a.all = s.For + time.Since(began)
 	}
-	return a, r.bench.Verify()
+	must.Do(r.bench.Verify())
+	return a
 }
 
 // count counts the host-agents that come online in a time, from the first one on. It ends
 // early when all are online.
-func (r *RealRun) count(ctx context.Context, long time.Duration) (a arrival, err error) {
+func (r *RealRun) count(ctx context.Context, long time.Duration) (a arrival) {
 	relay := r.relays[0]
 	var began time.Time
 	var first int
 	var used time.Duration
-	for err == nil {
-		if a.came, err = relay.metrics.Held(ctx); err != nil {
-			return a, err
-		}
+	for {
+		a.came = must.Get(relay.metrics.Held(ctx))
 		switch {
 		case a.came == 0:
 		case began.IsZero():
 			began, first = time.Now(), a.came
-			used, err = processors(ctx, r.relays)
+			used = processors(ctx, r.relays)
 		case time.Since(began) >= long || a.came >= r.Hosts:
 			took := time.Since(began)
-			now, err := processors(ctx, r.relays)
+			now := processors(ctx, r.relays)
 			a.rate = float64(a.came-first) / took.Seconds()
 			a.each = (now - used) / time.Duration(max(1, a.came-first))
-			return a, err
+			return a
 		}
-		wait(ctx, countEvery)
-		err = errors.Join(err, context.Cause(ctx))
+		load.Pause(ctx, countEvery)
+		must.Do(context.Cause(ctx))
 	}
-	return a, err
 }
 
 // countEvery is the pause between two looks at the number of host-agents.
