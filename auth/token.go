@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
@@ -101,23 +102,33 @@ func (c Client) Restricted() bool {
 	return !c.Access.Includes(AccessWrite) || len(c.Channels) > 0 || len(c.Methods) > 0
 }
 
-// Covers reports whether c has the tenant of o, at least its level, and patterns that
-// cover its hosts, channels and methods. A pattern covers itself only; * covers all.
+// Covers reports whether c may do at least what o may do. It compares every field that gives
+// or limits authority. A pattern covers itself only; * covers all.
 func (c Client) Covers(o Client) bool {
-	within := func(narrow, wide []string, all bool) bool {
-		if len(wide) == 0 {
-			return all
-		}
-		for _, pattern := range narrow {
-			if !slices.Contains(wide, pattern) && !slices.Contains(wide, AllHosts) {
-				return false
-			}
-		}
-		return len(narrow) > 0 || !all
-	}
-	return c.Tenant == o.Tenant && c.Access.Includes(o.Access) && within(o.Hosts, c.Hosts, false) &&
-		within(o.Channels, c.Channels, true) && within(o.Methods, c.Methods, true)
+	allFiles := c.Access.Includes(AccessWrite) && len(c.Channels) == 0
+	return c.Tenant == o.Tenant && c.Access.Includes(o.Access) && covers(c.Hosts, o.Hosts, false) &&
+		covers(c.Channels, o.Channels, true) && covers(c.Methods, o.Methods, true) &&
+		(c.Files || allFiles || !o.Files) && (c.Reverse || !o.Reverse) &&
+		cmp.Or(c.MaxConnections, MaxConnections+1) >= cmp.Or(o.MaxConnections, MaxConnections+1) &&
+		(c.Audience == "" || c.Audience == o.Audience)
 }
+
+// covers reports whether the patterns in wide cover those in narrow. all means that an empty
+// list stands for everything.
+func covers(wide, narrow []string, all bool) bool {
+	if len(wide) == 0 {
+		return all
+	}
+	for _, pattern := range narrow {
+		if !slices.Contains(wide, pattern) && !slices.Contains(wide, All) {
+			return false
+		}
+	}
+	return len(narrow) > 0 || !all
+}
+
+// SameAuthority reports whether c and o may do the same.
+func (c Client) SameAuthority(o Client) bool { return c.Covers(o) && o.Covers(c) }
 
 // An Enrolment is the content of a host-agent's token.
 type Enrolment struct {

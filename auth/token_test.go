@@ -8,6 +8,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +132,54 @@ func TestClientReachesItsHostsOnly(t *testing.T) {
 		if got := test.c.MayReach(test.tenant, test.host); got != test.want {
 			t.Errorf("%v.MayReach(%q, %q) = %v; want %v", test.c.Hosts, test.tenant, test.host, got, test.want)
 		}
+	}
+}
+
+// TestCoversComparesEveryField: for each field of a token, either a larger value gives more
+// authority, or the field gives none. A new field needs an entry in one of the two lists.
+func TestCoversComparesEveryField(t *testing.T) {
+	less := client()
+	less.Access, less.Files, less.Reverse, less.Audience = auth.AccessRead, false, false, "stage"
+	more := map[string]func(*auth.Client){
+		"Hosts":          func(c *auth.Client) { c.Hosts = append(slices.Clone(c.Hosts), "build-2") },
+		"Access":         func(c *auth.Client) { c.Access = auth.AccessTalk },
+		"Channels":       func(c *auth.Client) { c.Channels = nil },
+		"Methods":        func(c *auth.Client) { c.Methods = nil },
+		"Files":          func(c *auth.Client) { c.Files = true },
+		"Reverse":        func(c *auth.Client) { c.Reverse = true },
+		"MaxConnections": func(c *auth.Client) { c.MaxConnections = 0 },
+		"Audience":       func(c *auth.Client) { c.Audience = "" },
+	}
+	none := []string{"ID", "Subject", "IssuedAt", "Expires", "Device", "DeviceName", "Key", "Origins"}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[auth.Client]()) {
+		if field.Name == "Tenant" || slices.Contains(none, field.Name) {
+			continue
+		}
+		change := more[field.Name]
+		if change == nil {
+			t.Errorf("the test does not know whether %s gives authority", field.Name)
+			continue
+		}
+		larger := less
+		change(&larger)
+		if less.Covers(larger) || !larger.Covers(less) || less.SameAuthority(larger) {
+			t.Errorf("%s: less covers more %v, more covers less %v, same %v; want false, true, false",
+				field.Name, less.Covers(larger), larger.Covers(less), less.SameAuthority(larger))
+		}
+	}
+	other := less
+	other.ID, other.Subject, other.Expires, other.Device = "id-9", "bob", start, "device-1"
+	if !less.SameAuthority(other) {
+		t.Error("two tokens that differ in ID, subject, expiry and device have different authority; want the same")
+	}
+	other.Tenant = "other"
+	if less.Covers(other) || other.Covers(less) {
+		t.Error("a token covers a token of a different tenant")
+	}
+	all := auth.Client{Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite}
+	files := all
+	if files.Files = true; !all.SameAuthority(files) {
+		t.Error("a token that reaches all files does not cover a token with Files; want it to")
 	}
 }
 

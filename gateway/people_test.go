@@ -459,6 +459,21 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	if bob.do("GET", "/api/devices", nil, &list); len(list.Devices) != 1 || list.Devices[0].Subject != "bob" {
 		t.Errorf("bob sees the devices %+v; want only bob's own", list.Devices)
 	}
+	few, err := relay.Keys().Tokens().IssueClient(auth.Client{
+		Tenant: auth.DefaultTenant, Subject: "root", Hosts: []string{auth.AllHosts}, Access: auth.AccessAdmin, MaxConnections: 2, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bearer(ada, few)("POST", "/api/invites", map[string]any{"subject": "erin", "level": "talk"}, &invite)
+	erin := newPhone(t, relay)
+	_, secret, _ = strings.Cut(invite.Link, "#")
+	if status, said := erin.ask("POST", "/auth/setup", "", map[string]string{"invite": secret}, &erin.in); status != http.StatusOK {
+		t.Fatalf("erin, using the setup link: HTTP %d %s; want 200", status, said)
+	}
+	if who, err := relay.Keys().Tokens().VerifyClient(erin.in.Token); err != nil || who.MaxConnections != 2 {
+		t.Errorf("an owner with two connections has invited %+v, %v; want two connections", who, err)
+	}
 	bob.refused(404, "", "DELETE", "/api/devices/"+ada.in.Device, nil)
 	bob.refused(403, "tenant's owner", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "own"})
 	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})

@@ -14,7 +14,7 @@ func TestDerivedInvitationChangesNobody(t *testing.T) {
 	d := newDirectory(t)
 	invited := func(access auth.Access, origins ...auth.Origin) string {
 		t.Helper()
-		person := Person{Tenant: "default", Subject: "bob", Access: access, Hosts: []string{"*"}, Origins: origins}
+		person := Person{Tenant: "default", Subject: "bob", Access: access, Hosts: []string{"*"}, Reverse: len(origins) == 0, Origins: origins}
 		secret, err := d.Invite(Invite{Person: person, Expires: time.Now().Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
@@ -45,6 +45,9 @@ func TestDerivedInvitationChangesNobody(t *testing.T) {
 		t.Errorf("the operator's invitation: %+v, %v; want a device without origins", device, err)
 	}
 	bob(auth.AccessAdmin, 0)
+	if _, err := d.Accept(invited(auth.AccessAdmin, eve), Device{Key: newKey(t)}); !errors.Is(err, ErrOther) {
+		t.Errorf("an invitation without reverse, for a person who has it: %v; want %v", err, ErrOther)
+	}
 }
 
 // TestLongChainLetsNobodyIn invites a device whose grant has too many origins for a token. The

@@ -98,11 +98,10 @@ func (p *Person) May(c auth.Client) {
 	p.Reverse, p.Most = c.Reverse, c.MaxConnections
 }
 
-// SameAuthority reports whether an invitation gives the level, hosts, channels and methods
-// that the person already has. It returns false for a person from an identity provider.
+// SameAuthority reports whether an invitation gives the authority that the person already
+// has. It returns false for a person from an identity provider.
 func (p *Person) SameAuthority(invited *Person) bool {
-	return p.Issuer == "" && p.Access == invited.Access && slices.Equal(p.Hosts, invited.Hosts) &&
-		slices.Equal(p.Channels, invited.Channels) && slices.Equal(p.Methods, invited.Methods)
+	return p.Issuer == "" && p.Client().SameAuthority(invited.Client())
 }
 
 // Owns reports whether the person owns at least one host, and so manages its users.

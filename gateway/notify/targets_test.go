@@ -252,6 +252,7 @@ func TestLessChangesNothing(t *testing.T) {
 		"one session":  func(c *auth.Client) { c.Channels = []string{"demo:/1"} },
 		"other hosts":  func(c *auth.Client) { c.Hosts = []string{"lab-*"} },
 		"some methods": func(c *auth.Client) { c.Methods = []string{"subscribe"} },
+		"connections":  func(c *auth.Client) { c.MaxConnections = 1 },
 	} {
 		notifier, _ := startSending(t, nil)
 		way, err := notifier.SetTarget(t.Context(), ada, hook)

@@ -140,7 +140,10 @@ func (a *invitations) serveInvite(w http.ResponseWriter, r *http.Request, who pe
 		return
 	}
 	gives, err := narrowed(who, ask.Level, ask.Hosts, nil)
-	person := people.Person{Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: gives.Hosts, Channels: gives.Channels, Methods: gives.Methods, Origins: gives.Origins}
+	person := people.Person{
+		Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: gives.Hosts, Channels: gives.Channels, Methods: gives.Methods,
+		Most: gives.MaxConnections, Origins: gives.Origins,
+	}
 	switch {
 	case ask.Subject == "":
 		link := a.Caller.URL(r) + "/device#ask=" + who.Tenant
