@@ -98,6 +98,53 @@ func TestSetupLinksAreOver(t *testing.T) {
 	})
 }
 
+// A lateStore calls after once when all records were read.
+type lateStore struct {
+	Store
+	after func()
+}
+
+func (s *lateStore) All(prefix string) (map[string][]byte, error) {
+	found, err := s.Store.All(prefix)
+	if after := s.after; after != nil {
+		s.after = nil
+		after()
+	}
+	return found, err
+}
+
+// TestEndInvitesReadsWhatItDeletes: a device uses an invitation just before it expires, while a
+// relay looks for expired ones. The relay does not report the invitation as unused. An invitation
+// that was stored again under the same key stays.
+func TestEndInvitesReadsWhatItDeletes(t *testing.T) {
+	for _, test := range []struct {
+		what   string
+		change func(*Invite)
+		stays  bool
+	}{
+		{"used", func(i *Invite) { i.Key = "key" }, false},
+		{"longer", func(i *Invite) { i.Expires = time.Now().Add(time.Hour) }, true},
+	} {
+		store := &lateStore{Store: new(memstore.Store)}
+		d := NewDirectory(store)
+		secret, err := d.Invite(Invite{Person: owner(), Expires: time.Now().Add(-time.Second)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := invitePrefix + hashed(secret)
+		store.after = func() {
+			if err := update(store, key, func(old *Invite) (*Invite, error) { test.change(old); return old, nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		unused, err := d.EndInvites()
+		_, gone := get[Invite](store, key)
+		if err != nil || len(unused) != 0 || (gone == nil) != test.stays {
+			t.Errorf("%s: %d unused invitations, %v, and the record: %v; want none, and that it stays: %v", test.what, len(unused), err, gone, test.stays)
+		}
+	}
+}
+
 // TestRemovedLetsNobodyIn removes a device that has sent an invitation and approved requests. The
 // invited and approved devices must not get in. If the device is not removed, they must get in.
 func TestRemovedLetsNobodyIn(t *testing.T) {

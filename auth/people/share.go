@@ -202,13 +202,16 @@ func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err er
 		if !over(&one) {
 			continue
 		}
-		first := false
-		e := s.Update(key, func(old []byte) ([]byte, error) {
-			first = old != nil
+		var gone *T
+		e := update(s, key, func(old *T) (*T, error) { // it may have changed since it was read
+			if gone = nil; old == nil || !over(old) {
+				return old, nil
+			}
+			gone = old
 			return nil, nil
 		})
-		if first && e == nil {
-			list = append(list, one)
+		if gone != nil && e == nil {
+			list = append(list, *gone)
 		}
 		err = errors.Join(err, e)
 	}
