@@ -66,8 +66,10 @@ type app struct {
 //go:generate go test -run ^TestReferenceListsEachFlag$ . -update
 
 func (a *app) program() cli.Program {
-	return cli.Program{App: a, Name: "host-agent", Description: description, Prefix: "AHP_AGENT", Options: []kong.Option{kong.Vars{"resume": link.DefaultResume.String()}}}
+	return cli.Program{App: a, Name: "host-agent", Description: description, Prefix: "AHP_AGENT", Options: programOptions}
 }
+
+var programOptions = []kong.Option{kong.Vars{"resume": link.DefaultResume.String()}}
 
 // streams holds a command's outputs and log.
 type streams struct {

@@ -11,11 +11,14 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
 	"ahprelay/agenthost/acp"
@@ -69,7 +72,10 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	if c.Enroll {
-		_, err := fmt.Fprintln(s.out, c.runLine(serve, file))
+		line, err := serve.runLine()
+		if err == nil {
+			_, err = fmt.Fprintln(s.out, line)
+		}
 		return err
 	}
 	what := strings.Join(serve.Agent, ", ")
@@ -80,32 +86,51 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	return serve.Run(ctx, s)
 }
 
-// runLine returns a command line that serves the same host. Of the flags that configure
-// the serving, it has only --sealed and --console.
-func (c *upCmd) runLine(serve *runCmd, file string) string {
-	line := fmt.Sprintf("host-agent run --relay %s --credentials-file %s", c.URL, file)
-	if serve.Upstream != "" {
-		line += " --upstream " + serve.Upstream
+// runLine returns a command line for a shell that serves the same host with the same flags.
+func (serve *runCmd) runLine() (string, error) {
+	shown := *serve
+	parser, err := kong.New(&shown, programOptions...)
+	if err != nil {
+		return "", err
 	}
-	for _, agent := range serve.Agent {
-		line += " --agent " + agent
-	}
-	for _, folder := range serve.Folder {
-		line += " --folder " + folder
-	}
-	if serve.UpstreamTokenFile != "" {
-		line += " --upstream-token-file " + serve.UpstreamTokenFile
-	}
-	if serve.Sealed {
-		line += " --sealed"
-		if serve.Console != "" {
-			line += " --console " + serve.Console
+	line := []string{"host-agent", "run"}
+	for _, flag := range parser.Model.Flags {
+		value := flag.Target.Interface()
+		if err := flag.Reset(); err != nil {
+			return "", err
+		}
+		normal := flag.Target.Interface()
+		switch values := reflect.ValueOf(value); {
+		case reflect.DeepEqual(value, normal):
+		case value == true:
+			line = append(line, "--"+flag.Name)
+		case value == false:
+			line = append(line, "--no-"+flag.Name)
+		case values.Kind() == reflect.Slice:
+			for i := range values.Len() {
+				line = append(line, "--"+flag.Name, quoted(fmt.Sprint(values.Index(i))))
+			}
+		default:
+			line = append(line, "--"+flag.Name, quoted(fmt.Sprint(value)))
 		}
 	}
-	if len(c.Command) > 0 {
-		line += " -- " + strings.Join(agents.Behind(c.Command), " ")
+	if command := agents.Behind(serve.Command); len(command) > 0 {
+		line = append(line, "--")
+		for _, word := range command {
+			line = append(line, quoted(word))
+		}
 	}
-	return line
+	return strings.Join(line, " "), nil
+}
+
+// unquoted matches words that a shell takes as they are.
+var unquoted = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+func quoted(word string) string {
+	if unquoted.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // recognize asks a command without --agent whether it is a coding agent. Any other command

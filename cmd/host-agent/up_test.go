@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"strings"
@@ -168,6 +169,39 @@ func TestRefusedUpGivesReason(t *testing.T) {
 	asOwner(t, relay, "POST", "/api/requests/"+waiting.ID, map[string]any{"approve": false}, &struct{}{})
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the request was refused") {
 		t.Errorf("up ends with %v; want that the request was refused", err)
+	}
+}
+
+// TestOnlyJoinPrintsTheSameFlags parses the command that up --only-join prints. It serves with the
+// flags of up, whatever characters their values have.
+func TestOnlyJoinPrintsTheSameFlags(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the command is for a POSIX shell")
+	}
+	credential := write(t, "{}")
+	args := []string{
+		"--allow", "look", "--approve-only", "ann's*", "--approve-only", "bob", "--allow-channel", "mock:/$HOME/*", "--allow-files", "--no-reverse",
+		"--take-over", "--no-sentinel", "--no-canvas-loopback", "--canvas-deny-port", "80,443", "--resume", "7s", "--max-queued", "1000000", "--max-frame", "100000",
+		"--remember", "off", "--state-dir", "off", "--folder", t.TempDir(), "--no-bypass", "--upstream-token-file", credential, "--upstream", "ws://127.0.0.1:1",
+		"--relay-plain", "--credentials-file", credential,
+	}
+	var out strings.Builder
+	if err := run(t.Context(), append(append([]string{"up", "--only-join"}, args...), "https://relay.example.com"), &out, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	words, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\n' `+out.String()).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := strings.Split(strings.TrimSpace(string(words)), "\n")
+	var want, got app
+	for a, args := range map[*app][]string{&want: append([]string{"run", "--relay", "https://relay.example.com"}, args...), &got: printed[1:]} {
+		if _, err := a.program().Parse(args, t.Output(), t.Output()); err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+	}
+	if !reflect.DeepEqual(got.Run, want.Run) {
+		t.Errorf("up --only-join prints %s\n which serves with %+v; want %+v", out.String(), got.Run, want.Run)
 	}
 }
 
