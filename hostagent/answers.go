@@ -73,10 +73,13 @@ func (o *outcomes) begin(nonce string) (*notice.Outcome, bool) {
 	return nil, true
 }
 
+// end stores the outcome, unless begin has removed its nonce for lack of room.
 func (o *outcomes) end(out *notice.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.of[out.Nonce] = out
+	if _, known := o.of[out.Nonce]; known {
+		o.of[out.Nonce] = out
+	}
 }
 
 // forget removes a nonce, so begin accepts it again.

@@ -2,6 +2,7 @@ package hostagent
 
 import (
 	"encoding/json"
+	"strconv"
 	"testing"
 	"time"
 
@@ -43,6 +44,20 @@ func TestAnswersFromAfarAreLimited(t *testing.T) {
 	words := notice.Event{Kind: notice.Approval, Risky: true, Answer: notice.Text}
 	if a.cfg.mayAnswer(&words); words.Answer != notice.NoForm {
 		t.Error("mayAnswer permits an answer by text to a risky approval; want none")
+	}
+}
+
+// TestOutcomesKeepTheirBound ends an answer whose nonce was removed for lack of room. The nonce
+// does not return, because nothing would remove it again.
+func TestOutcomesKeepTheirBound(t *testing.T) {
+	var o outcomes
+	for i := range maxOutcomes + 1 {
+		o.begin(strconv.Itoa(i))
+	}
+	o.end(&notice.Outcome{Nonce: "0"})
+	o.end(&notice.Outcome{Nonce: "1"})
+	if len(o.of) != maxOutcomes || len(o.order) != maxOutcomes || o.of["1"] == nil {
+		t.Errorf("%d outcomes are remembered, %d in order; want %d", len(o.of), len(o.order), maxOutcomes)
 	}
 }
 
