@@ -31,8 +31,14 @@ func (r *Registry) Forget(ctx context.Context, tenant, host string) error {
 // forget removes a host from the store. It fails if the host is served. If
 // unseenSince is set, it does nothing for a host seen after that time.
 func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time) error {
-	for range maxConflicts {
+	for attempt := range maxConflicts {
 		k, alive := r.known(key)
+		if k.rev == 0 && attempt == 0 { // the store may just be read again
+			if err := r.writer.refresh(ctx, key); err != nil {
+				return err
+			}
+			k, alive = r.known(key)
+		}
 		switch {
 		case k.rev == 0:
 			return ErrUnknownHost

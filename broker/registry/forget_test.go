@@ -1,11 +1,34 @@
 package registry
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"ahprelay/test/natssite"
 )
+
+// TestHostIsForgottenWhileTheStoreIsRead forgets a host while the relay reads its store again. An
+// unknown host must be reported as unknown.
+func TestHostIsForgottenWhileTheStoreIsRead(t *testing.T) {
+	r := startTest(t, newTestServer(t), Config{})
+	if err := r.Enrol("t", "h"); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "the host is in the store", func() bool {
+		k, _ := r.known("t.h")
+		return k.rev != 0
+	})
+	r.mu.Lock()
+	r.hosts["t.h"].rev = 0 // as newEpoch does
+	r.mu.Unlock()
+	if err := r.Forget(t.Context(), "t", "h"); err != nil {
+		t.Errorf("Forget while the store is read: %v; want no error", err)
+	}
+	if err := r.Forget(t.Context(), "t", "h"); !errors.Is(err, ErrUnknownHost) {
+		t.Errorf("Forget of an unknown host: %v; want ErrUnknownHost", err)
+	}
+}
 
 func TestOnlyHostsUnseenForLongAreForgotten(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{ForgetAfter: time.Hour})
