@@ -574,7 +574,7 @@ func clean(text string) string {
 		}
 		return r
 	}, text)
-	return text[:min(len(text), maxText)]
+	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 }
 
 // ask sends a request to the host in the client's name, and returns the answer.

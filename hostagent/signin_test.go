@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"ahprelay/ahp"
 	"ahprelay/routing"
@@ -218,6 +219,16 @@ func TestSignInsHaveARate(t *testing.T) {
 			t.Errorf("%v later, the person gets %s; want a code", signInEvery, got)
 		}
 	})
+}
+
+// TestServersTextIsShortenedBetweenCharacters: a server's long text ends before the character
+// that does not fit whole.
+func TestServersTextIsShortenedBetweenCharacters(t *testing.T) {
+	for _, text := range []string{strings.Repeat("é", maxText), "x" + strings.Repeat("é", maxText)} {
+		if got := clean(text); !utf8.ValidString(got) || len(got) < maxText-1 || len(got) > maxText {
+			t.Errorf("clean = %q; want %d bytes or one less, of valid UTF-8", got, maxText)
+		}
+	}
 }
 
 // TestSignInEnds cancels a sign-in, or replaces it by another. The host-agent must not ask for its

@@ -260,6 +260,8 @@ type PairingCode struct {
 	Expires time.Time   `json:"expires"`
 }
 
+var errManyDevices = fmt.Errorf("this host has %d devices: remove some first", maxDevices)
+
 // makeCode makes a code in place of the previous one, and completes its link. Without a
 // subject and a level, the device that uses the code becomes an owner of the host.
 func (v *vault) makeCode(subject string, level auth.Access, link sealed.PairLink) (PairingCode, error) {
@@ -267,7 +269,7 @@ func (v *vault) makeCode(subject string, level auth.Access, link sealed.PairLink
 	defer v.mu.Unlock()
 	subject, level = cmp.Or(subject, firstSubject), cmp.Or(level, auth.AccessAdmin)
 	if len(v.state.Devices) >= maxDevices {
-		return PairingCode{}, fmt.Errorf("this host has %d devices: remove some first", maxDevices)
+		return PairingCode{}, errManyDevices
 	}
 	if err := sealed.CheckSubject(subject, level); err != nil {
 		return PairingCode{}, err
@@ -379,12 +381,20 @@ func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) e
 	}
 	now := time.Now().UTC()
 	f := device.Fingerprint()
-	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool { return d.identity().Fingerprint() == f })
-	v.state.Devices = append(v.state.Devices, vaultDevice{
+	before := v.state.Devices
+	others := slices.DeleteFunc(slices.Clone(before), func(d vaultDevice) bool { return d.identity().Fingerprint() == f })
+	if len(others) >= maxDevices { // links came since the code was made
+		return errManyDevices
+	}
+	v.state.Devices = append(others, vaultDevice{
 		Key: device.Key[:], Verifier: device.Verifier[:], Name: w.Name, Subject: w.Subject, Level: w.Level,
 		Since: now, Seen: now, End: now.Add(sealed.MaxLife),
 	})
-	return v.saveLocked()
+	err := v.saveLocked()
+	if err != nil {
+		v.state.Devices = before
+	}
+	return err
 }
 
 // empty reports whether no device is paired. The devices of links do not count.

@@ -3,6 +3,7 @@ package hostagent
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,34 @@ func pairDevice(t *testing.T, v *vault, device sealed.Identity) error {
 		return err
 	}
 	return v.leave(w, device, true)
+}
+
+// TestPairingKeepsTheBoundOfDevices has links fill the vault between a device's code and its
+// confirmation. The device must be refused. A device that cannot be stored must not be admitted.
+func TestPairingKeepsTheBoundOfDevices(t *testing.T) {
+	v, err := openVault(t.TempDir(), "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := newIdentity(t)
+	if _, err := v.makeCode("ada", auth.AccessTalk, sealed.PairLink{Relay: "https://relay.example.com", Host: "laptop"}); err != nil {
+		t.Fatal(err)
+	}
+	code, _ := v.validCode()
+	w, err := v.proved(code, device, "phone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := newIdentity(t)
+	v.state.Devices = slices.Repeat([]vaultDevice{{Key: other.Key[:], Verifier: other.Verifier[:]}}, maxDevices)
+	if err := v.leave(w, device, true); err == nil || len(v.state.Devices) != maxDevices {
+		t.Errorf("pairing with a full vault: %v, and %d devices; want an error, and %d", err, len(v.state.Devices), maxDevices)
+	}
+	v.state.Devices = nil
+	v.path = t.TempDir() // cannot be replaced by a file
+	if err := v.leave(w, device, true); err == nil || len(v.state.Devices) != 0 {
+		t.Errorf("pairing with a vault that cannot be written: %v, and %d devices; want an error, and no device", err, len(v.state.Devices))
+	}
 }
 
 // TestVaultKeepsRemovals removes a device. The vault must then refuse the device and a new pairing

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -178,7 +179,7 @@ func (b *Book) Enter(d Device) ([]Device, error) {
 	if _, err := ReadKeys(d.Keys); err != nil {
 		return nil, err
 	}
-	d.Name = d.Name[:min(len(d.Name), maxName)]
+	d.Name = strings.ToValidUTF8(d.Name[:min(len(d.Name), maxName)], "")
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := slices.Clone(b.kept.Devices)
@@ -227,12 +228,17 @@ func (b *Book) Devices() (ids []string) {
 func (b *Book) Drop(ids []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(b.kept.Devices), func(d Device) bool { return d.Vouch == nil && slices.Contains(ids, d.ID) })
-	if len(left) == len(b.kept.Devices) {
+	before := b.kept.Devices
+	left := slices.DeleteFunc(slices.Clone(before), func(d Device) bool { return d.Vouch == nil && slices.Contains(ids, d.ID) })
+	if len(left) == len(before) {
 		return nil
 	}
 	b.kept.Devices = left
-	return b.saveLocked()
+	err := b.saveLocked()
+	if err != nil {
+		b.kept.Devices = before // the next round asks for them again
+	}
+	return err
 }
 
 // Signer returns the keys of a person's device. It returns false unless the device with the

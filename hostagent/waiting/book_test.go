@@ -3,11 +3,14 @@ package waiting_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	items "ahprelay/broker/waiting"
 	"ahprelay/hostagent/waiting"
@@ -174,6 +177,33 @@ func TestStrictBookKeepsReportedEntries(t *testing.T) {
 	}
 	if err := b.Write("a", waiting.Entry{Expires: now.UnixMilli()}, now.Add(48*time.Hour)); err != nil {
 		t.Errorf("writing an entry after the end of the items in a full journal: %v; want no error, because their entries make room", err)
+	}
+}
+
+// TestDropIsRepeatedAfterAnError drops a device while the file cannot be written. The device must
+// stay, so that the next attempt also changes the file.
+func TestDropIsRepeatedAfterAnError(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir)
+	list, err := b.Enter(waiting.Device{Subject: "ada", ID: "named", Name: strings.Repeat("é", 60) + "x", Keys: keysOf(t)})
+	if err != nil || !utf8.ValidString(list[0].Name) {
+		t.Fatalf("the device is entered as %+v, %v; want a name of valid UTF-8", list, err)
+	}
+	if list, err = b.Enter(waiting.Device{Subject: "ada", ID: "named", Name: "x" + strings.Repeat("é", 60), Keys: keysOf(t)}); err != nil || !utf8.ValidString(list[0].Name) {
+		t.Fatalf("the device is entered as %+v, %v; want a name of valid UTF-8", list, err)
+	}
+	path := filepath.Join(dir, waiting.FileName("acme", "laptop"))
+	if err := errors.Join(os.Rename(path, path+".kept"), os.MkdirAll(filepath.Join(path, "full"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Drop([]string{"named"}); err == nil || len(b.Devices()) != 1 {
+		t.Errorf("Drop without a file: %v, and the devices %v; want an error, and the device", err, b.Devices())
+	}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Drop([]string{"named"}); err != nil || len(open(t, dir).Devices()) != 0 {
+		t.Errorf("the second Drop: %v; want that the file has no device", err)
 	}
 }
 
