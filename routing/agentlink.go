@@ -32,7 +32,8 @@ type agentLink struct {
 	lastCrowd uint64
 
 	reports     fifo[*AgentConn] // connections with a report
-	nextReports time.Time        // when the next reports may leave
+	round       int              // reports of this round that are not yet queued
+	nextReports time.Time        // when the next round may begin
 }
 
 // An answer is a body that the relay has requested. The body is nil if the host-agent no longer

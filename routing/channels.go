@@ -26,7 +26,7 @@ type channel struct {
 	number uint64 // in watch records
 	links  []*channelLink
 	bodies int       // in this generation
-	since  time.Time // start of this generation
+	since  time.Time // the first body of this generation
 	place  *list.Element
 
 	forgotten bool // the channel was removed from the table: bodies may still refer to it, but no relay is asked to subscribe
@@ -81,11 +81,14 @@ func (c *channel) watch(heard []*arrival) {
 // age counts a body. When a generation ends, age unsubscribes the relays that had no
 // receiver in it.
 func (c *channel) age(now time.Time) {
+	if c.bodies == 0 {
+		c.since = now
+	}
 	c.bodies++
 	if c.bodies < generationBodies || now.Sub(c.since) < generationTime {
 		return
 	}
-	c.bodies, c.since = 0, now
+	c.bodies = 0
 	for _, on := range c.links {
 		on.most[0], on.most[1] = 0, on.most[0]
 		if on.ready && on.expected() == 0 {

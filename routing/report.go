@@ -47,8 +47,8 @@ const (
 	// MaxCounts bounds a report's counts.
 	MaxCounts = 64
 
-	// When a link has sent its last waiting report, further reports wait for reportGap.
-	// reportTurn bounds the reports queued at once.
+	// A round sends the reports that wait at its start. When its last report is queued, further
+	// reports wait for reportGap. reportTurn bounds the reports queued for one packet.
 	reportGap  = 200 * time.Millisecond
 	reportTurn = 32
 
@@ -82,17 +82,25 @@ func (l *agentLink) queueReports(now time.Time) (again time.Time) {
 		return time.Time{}
 	case now.Before(l.nextReports):
 		return l.nextReports
+	case l.round == 0:
+		l.round = l.reports.len()
 	}
-	for n := min(l.reports.len(), reportTurn); n > 0; n-- {
+	turn := min(l.round, reportTurn)
+	l.round -= turn
+	for range turn {
 		c := l.reports.pop()
 		report := c.report
 		c.report = nil
 		l.mux.sendControl(appendReport(nil, report()))
 	}
-	if l.reports.len() == 0 {
-		l.nextReports = now.Add(reportGap)
+	if l.round > 0 {
+		return time.Time{} // these reports make a packet, and the next turn comes with the next packet
 	}
-	return time.Time{}
+	l.nextReports = now.Add(reportGap)
+	if l.reports.len() == 0 {
+		return time.Time{}
+	}
+	return l.nextReports
 }
 
 // appendReport encodes a report. It omits a state that is too large.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"ahprelay/broker/link"
 )
@@ -46,5 +47,41 @@ func TestReportsBeyondBoundsAreRefused(t *testing.T) {
 		if (err == nil) != test.ok || err != nil && !errors.Is(err, link.ErrBadPacket) {
 			t.Errorf("%s: reading the report: %v; want it accepted: %v", test.name, err, test.ok)
 		}
+	}
+}
+
+// TestEachConnectionReportsOnceInTheGap has 100 connections with a new report for each packet. A
+// round must send one report of each, although there are always reports that wait.
+func TestEachConnectionReportsOnceInTheGap(t *testing.T) {
+	l := new(agentLink)
+	conns := make([]*AgentConn, 100)
+	sent := map[*AgentConn]int{}
+	report := func() {
+		for i, c := range conns {
+			if c == nil {
+				c = new(AgentConn)
+				conns[i] = c
+			}
+			if c.report == nil {
+				l.reports.push(c)
+				c.report = func() Report { sent[c]++; return Report{} }
+			}
+		}
+	}
+	now := time.Now()
+	for round := 1; round <= 3; round++ {
+		for range 50 {
+			report()
+			l.queueReports(now)
+		}
+		for i, c := range conns {
+			if sent[c] != round {
+				t.Fatalf("in round %d, connection %d has sent %d reports in all; want one for each round", round, i, sent[c])
+			}
+		}
+		if again := l.queueReports(now); !again.Equal(now.Add(reportGap)) {
+			t.Errorf("the next round begins after %v; want %v", again.Sub(now), reportGap)
+		}
+		now = now.Add(reportGap)
 	}
 }

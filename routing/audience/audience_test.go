@@ -89,6 +89,46 @@ func TestSnapshotThenActions(t *testing.T) {
 	})
 }
 
+// TestForgottenChannelIsSubscribedAgain lets viewers leave a channel and then use so many others that
+// the audience forgets it, within the time spacing. A viewer that returns to the channel must get its
+// messages, and the host must get no unsubscribe before the viewer leaves.
+func TestForgottenChannelIsSubscribedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		id := 0
+		visits := func(channel string) {
+			id++
+			a.ask(id, "subscribe", fmt.Sprintf(`{"channel":%q}`, channel))
+			synctest.Wait()
+			h.say(result(id, `{"snapshot":`+snapshot(channel, id)+`}`))
+			synctest.Wait()
+		}
+		leaves := func(channel string) {
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":%q}}`, channel))
+		}
+		visits("mock:/1")
+		leaves("mock:/1")
+		for i := range maxChannels {
+			visits(fmt.Sprintf("mock:/other/%d", i))
+			leaves(fmt.Sprintf("mock:/other/%d", i))
+		}
+		a.messages()
+		h.messages()
+		id++
+		a.ask(id, "subscribe", `{"channel":"mock:/1"}`)
+		spaced()
+		h.say(result(id, `{"snapshot":`+snapshot("mock:/1", 10000)+`}`), action("mock:/1", 10001))
+		a.want(result(id, `{"snapshot":`+snapshot("mock:/1", 10000)+`}`), action("mock:/1", 10001))
+		if got := h.messages(); len(got) != 1 {
+			t.Errorf("the host got %q; want one subscribe", got)
+		}
+		leaves("mock:/1")
+		if got := h.messages(); len(got) != 1 || !strings.Contains(got[0], `"unsubscribe"`) {
+			t.Errorf("the host got %q; want an unsubscribe", got)
+		}
+	})
+}
+
 // TestReadsAreShared lets two viewers request the same resource, 50 ms apart. The second viewer
 // must not get the answer to the first request, which could be older, but the answer to a new
 // request.

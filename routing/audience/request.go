@@ -98,10 +98,10 @@ func (a *audience) ask(method string, params, channel []byte, w *waiter) {
 	q := a.requests[key]
 	if q == nil {
 		q = &sharedRequest{key: key, request: request, rested: true}
-		if w.subscription != nil {
-			q.feed = w.subscription.feed
-		}
 		a.requests[key] = q
+	}
+	if w.subscription != nil {
+		q.feed = w.subscription.feed // if no viewer waited, its earlier feed may be forgotten
 	}
 	w.viewer.asked++
 	q.waiting = append(q.waiting, w)
