@@ -308,34 +308,15 @@ func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
 			return false
 		}
 	}
-	t.dropLocked(a)
+	delete(t.accounts, tenant)
+	a.cancel()
 	return true
-}
-
-// Drop closes a tenant's account, even if it is in use. Connections of the tenant's users
-// stay.
-func (t *Tenants) Drop(tenant string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a := t.accounts[tenant]
-	if a == nil {
-		return
-	}
-	if t.cfg.Relay.Server != nil {
-		t.forget(tenant)
-	}
-	t.dropLocked(a)
 }
 
 func (t *Tenants) forget(tenant string) {
 	if err := t.cfg.Relay.Server.DropTenant(tenant); err != nil {
 		t.cfg.Log.Error("tenant account not unloaded", "tenant", tenant, "error", err)
 	}
-}
-
-func (t *Tenants) dropLocked(a *account) {
-	delete(t.accounts, a.tenant)
-	a.cancel()
 }
 
 // Stray reports whether the embedded server has connections in a tenant's account

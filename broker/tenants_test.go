@@ -25,7 +25,9 @@ func TestDroppedWhileItIsOpened(t *testing.T) {
 		if err := tenants.Open(name(i), nil); err != nil {
 			t.Fatal(err)
 		}
-		tenants.Drop(name(i))
+		if !tenants.DropIdle(name(i), time.Now()) {
+			t.Fatalf("%s is in use", name(i))
+		}
 	}
 	tenants.Close() // waits until all accounts are opened and dropped
 	for i := range many {

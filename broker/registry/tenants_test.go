@@ -120,7 +120,9 @@ func TestMessagesStayWithinTheirTenant(t *testing.T) {
 			t.Errorf("Subscribe(%q) succeeded; want an error", subject)
 		}
 	}
-	tenants.Drop("umbrella")
+	cancel()
+	umbrella.Close()
+	natssite.Eventually(t, "the tenant is idle", func() bool { return tenants.DropIdle("umbrella", time.Now()) })
 	if err := tenants.Publish("ahp.v1.umbrella.laptop.down", nil); err == nil {
 		t.Error("Publish for a dropped tenant succeeded; want an error")
 	}

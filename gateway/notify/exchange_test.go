@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"log/slog"
 	"testing"
+	"time"
 
 	"ahprelay/broker"
+	"ahprelay/broker/link"
 	"ahprelay/broker/notice"
 	"ahprelay/broker/registry"
 	"ahprelay/gateway/notify"
@@ -21,11 +23,15 @@ type hearing struct {
 	exchange *notify.Exchange
 }
 
-func newHearing(t *testing.T, s *natssite.Site) *hearing {
+func newHearing(t *testing.T, s *natssite.Site, server broker.Server) *hearing {
 	t.Helper()
-	h := &hearing{tenants: s.Tenants(t), board: notify.NewBoard()}
+	tenants, err := broker.StartTenants(t.Context(), broker.TenantsConfig{Relay: broker.RelayDialConfig{Server: server, Keys: s.Keys, Instance: link.NewInstance()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tenants.Close)
+	h := &hearing{tenants: tenants, board: notify.NewBoard()}
 	conn, log := s.Relays(t), slog.New(slog.DiscardHandler)
-	var err error
 	if h.registry, err = registry.Start(t.Context(), registry.Config{Conn: conn, Tenants: h.tenants}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,13 +48,18 @@ func newHearing(t *testing.T, s *natssite.Site) *hearing {
 	return h
 }
 
+// A serverWithoutAgents is a relay's server to which no host-agent is connected.
+type serverWithoutAgents struct{ broker.Server }
+
+func (serverWithoutAgents) Connections(string) int { return 0 }
+
 // TestFollowAtAnotherRelay: a host-agent reports its events to the near relay. When a
 // viewer follows the tenant at the far relay, the far relay gets all open events and
 // later changes. After a pause, the next viewer there gets all open events too.
 func TestFollowAtAnotherRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
-	near, far := newHearing(t, s), newHearing(t, s)
+	near, far := newHearing(t, s, s.Server), newHearing(t, s, serverWithoutAgents{s.Server})
 	natssite.Eventually(t, "the relays know each other", func() bool { return far.registry.Stats().Relays == 2 && near.registry.Stats().Relays == 2 })
 	if err := near.registry.Enrol("acme", "laptop"); err != nil {
 		t.Fatal(err)
@@ -112,7 +123,7 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 	tell()
 	natssite.Eventually(t, "both hear what is withdrawn", func() bool { return knows(near) == 39 && knows(far) == 39 })
 	release()
-	far.tenants.Drop("acme")
+	natssite.Eventually(t, "the other relay does not use the tenant", func() bool { return far.tenants.DropIdle("acme", time.Now()) })
 	natssite.Eventually(t, "the other relay hears nothing more", func() bool {
 		if len(open) > 1 {
 			open = open[1:]
