@@ -367,12 +367,35 @@ func TestQueuedAndSteeringMessagesFollowTheTurn(t *testing.T) {
 	}
 }
 
+// TestEndedChatServesNoFiles reads and writes a file of a session before and after the session's end.
+func TestEndedChatServesNoFiles(t *testing.T) {
+	var chat *agenthost.Chat
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, of *agenthost.Chat) (agenthost.Conversation, error) {
+		chat = of
+		return &fakeConversation{id: "c1", chat: of, prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+			return agenthost.End{}, nil
+		}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Folders: []string{t.TempDir()}})
+	c.prompt("t1", "go")
+	c.until("chat/turnComplete")
+	if err := chat.WriteFile("a.txt", "one"); err != nil {
+		t.Fatal(err)
+	}
+	c.call("disposeSession", `{"channel":"`+fakeSession+`"}`)
+	_, err := chat.ReadFile("a.txt")
+	if wrote := chat.WriteFile("a.txt", "two"); !errors.Is(err, agenthost.ErrEnded) || !errors.Is(wrote, agenthost.ErrEnded) {
+		t.Errorf("ReadFile and WriteFile after the session's end: %v and %v; want %v", err, wrote, agenthost.ErrEnded)
+	}
+}
+
 func TestOptionsAreTheSessionsConfig(t *testing.T) {
 	set := make(chan string, 4)
 	agent := newFake(nil)
 	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
 		options := func(mode string) []agenthost.Option {
-			return []agenthost.Option{{ID: "mode", Name: "Mode", Category: "mode", Value: mode, Choices: []agenthost.Choice{{ID: "ask", Label: "Ask"}, {ID: "edit", Label: "Edit"}, {ID: "yolo", Label: "Yolo", Bypass: true}}}}
+			return []agenthost.Option{{ID: "unsafe", Name: "Skip permissions", Value: false, Bypass: true}, {ID: "mode", Name: "Mode", Category: "mode", Value: mode, Choices: []agenthost.Choice{{ID: "ask", Label: "Ask"}, {ID: "edit", Label: "Edit"}, {ID: "yolo", Label: "Yolo", Bypass: true}}}}
 		}
 		chat.SetOptions(options("ask"))
 		return &fakeConversation{id: "c1", chat: chat, set: func(id string, value any) error {
@@ -386,8 +409,8 @@ func TestOptionsAreTheSessionsConfig(t *testing.T) {
 	}
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, NoBypass: true})
 	state := c.call("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
-	if config := fmt.Sprint(state["config"]); !strings.Contains(config, "enum:[ask edit]") || !strings.Contains(config, "values:map[mode:ask]") {
-		t.Errorf("the session has the options %v; want the modes ask and edit, with ask chosen", config)
+	if config := fmt.Sprint(state["config"]); !strings.Contains(config, "enum:[ask edit]") || !strings.Contains(config, "values:map[mode:ask]") || strings.Contains(config, "unsafe") {
+		t.Errorf("the session has the options %v; want only the modes ask and edit, with ask chosen", config)
 	}
 	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"yolo"}}`)
 	c.until("session/configChanged") // the host has rejected the change

@@ -12,7 +12,7 @@ import (
 
 // A Chat gives an agent access to a chat at the host. Its methods may be called at any
 // time from any goroutine, and do not wait for clients. After the chat has ended, they
-// do not change it.
+// do not change it, and serve no files.
 type Chat struct{ seat *seat }
 
 // update calls f with the host's lock held, unless the chat has ended.
@@ -121,7 +121,10 @@ func (c *Chat) OpenTerminal(spec ProcessSpec) (term *AgentTerminal, err error) {
 // within returns a folder if it is in or below the chat's folders. For an empty name,
 // it returns the chat's first folder.
 func (c *Chat) within(folder string) (string, error) {
-	folders := c.folders()
+	folders, err := c.folders()
+	if err != nil {
+		return "", err
+	}
 	if folder == "" {
 		return folders[0], nil
 	}
@@ -133,13 +136,15 @@ func (c *Chat) within(folder string) (string, error) {
 	return "", fmt.Errorf("%s is not in the session's folders: %w", folder, fs.ErrPermission)
 }
 
-// folders returns the chat's folders, at least one.
-func (c *Chat) folders() []string {
-	h := c.seat.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	start := c.seat.startOfLocked()
-	return append([]string{start.Folder}, start.Folders...)
+// folders returns the chat's folders, at least one. It returns [ErrEnded] after the chat's
+// end.
+func (c *Chat) folders() (list []string, err error) {
+	err = ErrEnded
+	c.update(func(*chat, *Host) {
+		start := c.seat.startOfLocked()
+		list, err = append([]string{start.Folder}, start.Folders...), nil
+	})
+	return list, err
 }
 
 // maxAgentFile bounds a file that the host reads or writes for an agent.
@@ -180,7 +185,10 @@ func (c *Chat) WriteFile(path, text string) error {
 // inRoot calls f with the folder that contains a path, and the path's name inside that
 // folder.
 func (c *Chat) inRoot(path string, f func(root *os.Root, name string) error) error {
-	folders := c.folders()
+	folders, err := c.folders()
+	if err != nil {
+		return err
+	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(folders[0], path)
 	}

@@ -11,13 +11,13 @@ import (
 	"ahprelay/ahp"
 )
 
-// permitted removes the choices that skip permissions if the host forbids them.
+// permitted removes the switches and choices that skip permissions if the host forbids them.
 func (ss *sessionTable) permitted(options []Option) []Option {
 	h := ss.host
 	if !h.cfg.NoBypass {
 		return options
 	}
-	options = slices.Clone(options)
+	options = slices.DeleteFunc(slices.Clone(options), func(o Option) bool { return o.Bypass })
 	for i := range options {
 		options[i].Choices = slices.DeleteFunc(slices.Clone(options[i].Choices), func(c Choice) bool { return c.Bypass })
 	}

@@ -15,6 +15,7 @@ type reverseCalls struct {
 }
 
 type reverseCall struct {
+	id    int64
 	conn  *conn // the only connection that may answer
 	reply chan reverseReply
 }
@@ -35,6 +36,9 @@ func (h *core) ask(on *conn, clientID, method string, params any) (json.RawMessa
 	case reply := <-call.reply:
 		return reply.result, reply.err
 	case <-on.done:
+		h.mu.Lock()
+		delete(h.reverse.pending, call.id)
+		h.mu.Unlock()
 		return nil, fail(ahp.CodeInternalError, "The asking connection has ended")
 	}
 }
@@ -48,7 +52,7 @@ func (h *core) startCall(clientID, method string, params any) (*reverseCall, err
 	}
 	r := &h.reverse
 	r.last++
-	call := &reverseCall{conn: cl.newest(), reply: make(chan reverseReply, 1)}
+	call := &reverseCall{id: r.last, conn: cl.newest(), reply: make(chan reverseReply, 1)}
 	if r.pending == nil {
 		r.pending = make(map[int64]*reverseCall)
 	}

@@ -44,6 +44,7 @@ type window struct {
 	ends   []int64 // ends of the messages that the client has not consumed
 
 	partial  strings.Builder // the client's message so far
+	size     int64           // UTF-16 bytes of partial
 	received int64           // UTF-16 bytes of the client's complete messages
 }
 
@@ -197,7 +198,8 @@ func (c *conn) frameLocked(raw json.RawMessage) {
 		return
 	}
 	w.partial.WriteString(frame.Data)
-	if frame.Data == "" || int64(w.partial.Len()) > hostReceive.MaximumMessageBytes {
+	w.size += int64(utf16Bytes(frame.Data))
+	if frame.Data == "" || w.size > hostReceive.MaximumMessageBytes {
 		c.resetLocked(w.channel)
 		return
 	}
@@ -206,7 +208,8 @@ func (c *conn) frameLocked(raw json.RawMessage) {
 	}
 	text := w.partial.String()
 	w.partial.Reset()
-	w.received += int64(utf16Bytes(text))
+	w.received += w.size
+	w.size = 0
 	msg, err := parseMessage([]byte(text))
 	var inner channelParams
 	if err != nil || msg.method() != "dispatchAction" || json.Unmarshal(msg["params"], &inner) != nil || inner.Channel != w.channel {

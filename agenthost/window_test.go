@@ -3,6 +3,7 @@ package agenthost
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -87,4 +88,49 @@ func TestWindowsCarryEveryMessage(t *testing.T) {
 			t.Fatalf("got %q; want %q", got, texts)
 		}
 	})
+}
+
+// TestWindowCountsUTF16OfTheClient sends pieces of a message that has exactly the permitted length
+// in UTF-16, and then one character more. Only the longer message ends the subscription, whatever
+// its length in UTF-8.
+func TestWindowCountsUTF16OfTheClient(t *testing.T) {
+	host, err := New(Config{Protocol: NewestProtocol})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	for _, letter := range []string{"a", "語"} {
+		c := &conn{host: host, out: newOutbox(1 << 30), done: make(chan struct{}), subs: map[string]*subscription{}, client: &client{}}
+		c.subs["x:/1"] = &subscription{channel: "x:/1", window: newWindow("x:/1", hostReceive)}
+		says := func(letters int64) bool {
+			c.frameLocked(encode(channelFrame{Channel: "x:/1", Data: strings.Repeat(letter, int(letters))}))
+			return c.windowOf("x:/1") != nil
+		}
+		if !says(hostReceive.MaximumMessageBytes/2-1) || !says(1) {
+			t.Errorf("%s: a message of %d bytes of UTF-16 ends the subscription", letter, hostReceive.MaximumMessageBytes)
+		}
+		if says(1) {
+			t.Errorf("%s: a longer message does not end the subscription", letter)
+		}
+	}
+}
+
+// TestAbandonedRequestIsForgotten: the connection that needs a client's answer ends. The host
+// forgets its request to that client.
+func TestAbandonedRequestIsForgotten(t *testing.T) {
+	host, err := New(Config{Protocol: NewestProtocol})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	asking, asked := &conn{done: make(chan struct{})}, &conn{host: host, out: newOutbox(1 << 20), done: make(chan struct{})}
+	close(asking.done)
+	host.clients["ada"] = &client{id: "ada", conns: []*conn{asked}}
+	if _, err := host.ask(asking, "ada", "resourceRead", nil); err == nil {
+		t.Error("ask for an ended connection succeeds; want an error")
+	}
+	delete(host.clients, "ada")
+	if n := len(host.reverse.pending); n > 0 {
+		t.Errorf("%d requests are open; want none", n)
+	}
 }
