@@ -169,3 +169,31 @@ func TestReadmeClaims(t *testing.T) {
 		t.Errorf("README.md has %q, but docs/reference.md a different default", claim[0])
 	}
 }
+
+var auditEvent = regexp.MustCompile(`audit\.Line\{\s*Event: "([a-z-]+)"`)
+
+// TestAuditEventsAreListed reads the relay's audit events from its source. SECURITY.md lists each.
+func TestAuditEventsAreListed(t *testing.T) {
+	text, err := os.ReadFile("SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n| `event` |")
+	row, _, _ := strings.Cut(table, "\n")
+	found := 0
+	err = filepath.WalkDir("gateway", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, event := range auditEvent.FindAllStringSubmatch(string(source), -1) {
+			if found++; !strings.Contains(row, "`"+event[1]+"`") {
+				t.Errorf("%s audits the event %s, which SECURITY.md does not list", path, event[1])
+			}
+		}
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d events found, %v; want the relay's", found, err)
+	}
+}

@@ -43,8 +43,9 @@ type CanvasClaims struct {
 	Preview   bool   `json:"preview,omitempty"`   // the grant is for a port on the host's machine, not a canvas: see routing.Canvas
 }
 
-// CanvasSessionTTL is the longest time from a ticket to the end of its session. The
-// host-agent ends a session earlier when its client has disconnected.
+// CanvasSessionTTL is the time from a ticket to the end of its session, unless the client's
+// token lives longer. An audience's session ends with its token. The host-agent ends a session
+// earlier when its client has disconnected.
 const CanvasSessionTTL = 7 * 24 * time.Hour
 
 // TokenExpires returns when the client's token expires, as known when the grant was made.

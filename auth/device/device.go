@@ -161,7 +161,10 @@ func (l Login) Run(ctx context.Context) (*Device, error) {
 	l.Show(Code{asked.User, asked.Page, asked.Link, auth.Fingerprint(key.Thumbprint()), time.Now().Add(life)})
 	ctx, cancel := context.WithTimeoutCause(ctx, life, errors.New("not approved in time; start again"))
 	defer cancel()
-	return d, d.poll(ctx, asked)
+	if err := d.poll(ctx, asked); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // poll asks the relay repeatedly until a person has decided.

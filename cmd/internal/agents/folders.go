@@ -29,8 +29,11 @@ func Repositories(home string) (list []string) {
 	for depth, seen := 0, 0; depth <= maxDepth && len(level) > 0; depth++ {
 		var next []string
 		for _, dir := range level {
+			if seen++; seen > maxSearch || time.Now().After(deadline) {
+				return list
+			}
 			entries, err := os.ReadDir(dir)
-			if seen++; err != nil || seen > maxSearch || time.Now().After(deadline) {
+			if err != nil {
 				continue
 			}
 			if dir != home && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == gitFolder }) {

@@ -1,0 +1,25 @@
+package device
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestRefusedLoginReturnsNoDevice refuses a device. Run must return no device beside the error.
+func TestRefusedLoginReturnsNoDevice(t *testing.T) {
+	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/auth/device" {
+			fmt.Fprint(w, `{"device_code":"d","user_code":"BCDF-GHJK","expires_in":60,"interval":1}`)
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":"access_denied","error_description":"the request was refused"}`)
+	}))
+	defer relay.Close()
+	d, err := Login{Relay: relay.URL, Show: func(Code) {}}.Run(t.Context())
+	if d != nil || err == nil {
+		t.Errorf("Run of a refused device = %v, %v; want no device, and an error", d, err)
+	}
+}
