@@ -40,7 +40,8 @@ func ParseProvider(text, keyFile string) (Provider, error) {
 
 func absolute(zone string, r libdns.RR) string { return dns.Fqdn(libdns.AbsoluteName(r.Name, zone)) }
 
-// each calls do with each record, and returns the records that succeeded.
+// each calls do with each record up to the first error, and returns the records that
+// succeeded.
 func each(records []libdns.Record, do func(libdns.RR) error) (done []libdns.Record, err error) {
 	for _, record := range records {
 		if err := do(record.RR()); err != nil {

@@ -15,7 +15,7 @@ const maxSkew = 2 * time.Minute
 const remedyAway = "; run host-agent check on its machine"
 
 // Check tests a relay step by step, and calls say with a sentence for each result. It
-// stops at the first error.
+// stops if the relay does not answer.
 func (r *Relay) Check(ctx context.Context, say func(ok bool, text string)) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/healthz", nil)
 	if err != nil {

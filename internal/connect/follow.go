@@ -15,7 +15,8 @@ import (
 )
 
 // Follow stores a link to a session of a sealed host as this machine's pairing with that
-// host. If the machine is paired already, it keeps its own keys.
+// host, in place of an earlier link. If the machine itself is paired already, it keeps its
+// own keys.
 func (r *Relay) Follow(home *Home, l *sealed.ShareLink) (*Pairing, error) {
 	p := &Pairing{Relay: r.URL, Host: l.Host, Key: l.Key, Device: l.Device, Link: true, Viewer: sealed.NewViewer()}
 	known, err := home.Pairing(r.URL, l.Host)

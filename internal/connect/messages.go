@@ -136,7 +136,7 @@ func NewLines(in io.Reader, out io.Writer, end func()) Messages {
 }
 
 // Read implements [Messages]. It reports the end of input only after all requests were
-// answered.
+// answered, or after answersTime.
 func (m *lineMessages) Read() ([]byte, error) {
 	for {
 		line, err := m.line()

@@ -25,8 +25,8 @@ const (
 	worthAtOnce = 32 << 20 // allocation since the last return from which giveAgain does not apply
 
 	// If the live heap has at least largeHeap bytes, garbage is collected when it reaches
-	// half of the heap. A smaller heap saves processor time instead: garbage may grow to the
-	// size of the heap (Go's default), or to half of largeHeap.
+	// half of the heap. A smaller heap saves processor time instead: garbage may grow to half
+	// of largeHeap and up to twice that, but to at most mostPercent of the heap.
 	largeHeap    = 24 << 20
 	largePercent = 50
 	smallPercent = 100

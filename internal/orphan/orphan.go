@@ -21,7 +21,7 @@ const Command = "sentinel"
 // Farewell is a line after which the process ends at once.
 const Farewell = `{"farewell":true}`
 
-// maxLine bounds the stored part of a line.
+// maxLine bounds a line. A longer line ends the wait, as the parent's end does.
 const maxLine = 512 << 10
 
 var input []byte

@@ -208,12 +208,13 @@ func (chat *Chat) Transcript(turns, most int) string {
 	if left > 0 {
 		note = fmt.Sprintf("(%d earlier turns)\n", left)
 	}
-	if len(text) > most {
-		cut := len(text) - most
+	if len(note)+len(text) > most {
+		note = "(the beginning is left out)\n"
+		cut := min(len(note)+len(text)-most, len(text))
 		for cut < len(text) && !utf8.RuneStart(text[cut]) {
 			cut++
 		}
-		text, note = text[cut:], "(the beginning is left out)\n"
+		text = text[cut:]
 	}
 	return note + text
 }
