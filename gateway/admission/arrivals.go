@@ -20,10 +20,28 @@ import (
 // and gives each a time at which to return (a booking), which depends on the rate of
 // completed arrivals. Host-agents that return on time go before those that come for the
 // first time. Tenants take turns.
+//
+// The relay learns how many places it needs. Slow or distant host-agents keep a place for long
+// without using the relay, so it needs more. While more places do not prolong the arrivals, it
+// adds some. It removes some if arrivals take much longer than before, or fail, because the
+// relay works on too many at a time.
 
 const (
-	// arrivalsEach is the number of places for each processor.
+	// arrivalsEach is the number of places for each processor at first. Later, there are between
+	// 1/fewest of these and most times as many.
 	arrivalsEach = 64
+	fewest       = 4
+	most         = 16
+
+	// While an arrival takes at most growBelow percent of the time that it took with the best
+	// number of places, the relay adds places. If it takes shrinkAbove times as long, the relay
+	// removes some.
+	growBelow   = 130
+	shrinkAbove = 2
+
+	// lostPart is the fraction of arrivals, as a divisor, that may fail before the relay
+	// reduces the number of places.
+	lostPart = 20
 
 	// arrivalPatience is the longest wait for a place. It is shorter than
 	// broker.DialTimeout, after which a host-agent gives up, because the login takes time
@@ -35,6 +53,11 @@ const (
 
 	// maxReturn is the longest time after which a refused arrival may return.
 	maxReturn = 2 * time.Minute
+
+	// soonReturn is the longest time that a refused host-agent is given as a whole. Of a longer
+	// time, it is given half: the relay may have places earlier than it expects, and refuses
+	// the host-agent again otherwise.
+	soonReturn = 8 * time.Second
 
 	// returnSlack is how early a host-agent may return and still be on time. The relay
 	// gives the time in whole seconds, and a host-agent subtracts a random part of a second.
@@ -63,11 +86,12 @@ const (
 
 // Arrivals admits host-agents that arrive at the same time.
 type Arrivals struct {
-	atOnce    int
+	first     int     // number of places at first
 	firstRate float64 // completions per second
 	turns     *fair.Turns
 
 	mu      sync.Mutex // guards the fields below
+	atOnce  int        // number of places
 	places  map[arriving]*place
 	waiting map[string]int         // number of host-agents that wait for a place, by tenant
 	booked  map[arriving]time.Time // when refused host-agents are to return
@@ -78,6 +102,10 @@ type Arrivals struct {
 	rated   time.Time              // when the rate was measured; zero: not measured within rateLife
 	since   time.Time              // start of the current measurement; zero: none
 	counted int                    // completions in the current measurement
+	lost    int                    // arrivals that have failed in the current measurement
+	spent   time.Duration          // total time of the completed arrivals in the current measurement
+	resized time.Time              // when atOnce last changed
+	best    time.Duration          // shortest mean time of a completed arrival since the measurements began; 0: none
 }
 
 // arriving identifies a host-agent by its tenant and host.
@@ -85,8 +113,9 @@ type arriving struct{ tenant, host string }
 
 // A place belongs to a host-agent that has begun to arrive.
 type place struct {
-	done func(completed bool) // may be called repeatedly
-	late *time.Timer          // calls done after arrivalStep
+	since time.Time
+	done  func(completed bool) // may be called repeatedly
+	late  *time.Timer          // calls done after arrivalStep
 }
 
 // NewArrivals returns an Arrivals for the number of processors that this process may use.
@@ -97,7 +126,7 @@ func NewArrivals() *Arrivals {
 
 func newArrivals(atOnce int, rate float64) *Arrivals {
 	return &Arrivals{
-		atOnce: atOnce, firstRate: rate, turns: fair.New(maxArrivals, atOnce, atOnce), rate: rate, pace: rate,
+		first: atOnce, atOnce: atOnce, firstRate: rate, turns: fair.New(maxArrivals, atOnce, atOnce), rate: rate, pace: rate,
 		places: map[arriving]*place{}, waiting: map[string]int{}, booked: map[arriving]time.Time{}, last: map[string]time.Time{},
 	}
 }
@@ -129,11 +158,11 @@ func (a *Arrivals) Enter(ctx context.Context, tenant, host string) (done func(co
 		return p.done, 0
 	}
 	var once sync.Once
-	p := &place{}
+	p := &place{since: time.Now()}
 	p.done = func(completed bool) { once.Do(func() { a.left(who, completed); free() }) }
 	p.late = time.AfterFunc(arrivalStep, func() { p.done(false) })
-	if a.places[who] = p; len(a.places) == a.atOnce && a.since.IsZero() {
-		a.since, a.counted = time.Now(), 0
+	if a.places[who] = p; len(a.places) >= a.atOnce && a.since.IsZero() {
+		a.since, a.counted, a.lost, a.spent = time.Now(), 0, 0, 0
 	}
 	return p.done, 0
 }
@@ -169,6 +198,8 @@ func (a *Arrivals) queue(who arriving) (done func(completed bool), after time.Du
 	if !a.rated.IsZero() && time.Since(a.rated) > rateLife {
 		a.rate, a.rated = max(a.rate, a.firstRate), time.Time{}
 		a.pace = a.rate
+		a.best = 0
+		a.resizeLocked(a.first)
 	}
 	if after := a.refuseLocked(who); after > 0 {
 		return nil, after
@@ -188,7 +219,7 @@ func (a *Arrivals) refuseLocked(who arriving) (after time.Duration) {
 	now := time.Now()
 	if at, booked := a.booked[who]; booked {
 		if early := at.Sub(now); early > returnSlack {
-			return early
+			return told(early)
 		}
 	} else if a.last[who.tenant].Sub(now) > arrivalPatience {
 		return a.bookLocked(who)
@@ -223,7 +254,7 @@ func (a *Arrivals) bookLocked(who arriving) time.Duration {
 	if at, booked := a.booked[who]; booked && at.Sub(now) <= returnSlack {
 		next = next.Add(returnSlack + rand.N(arrivalPatience))
 		a.booked[who] = next
-		return next.Sub(now)
+		return told(next.Sub(now))
 	}
 	if last := a.last[who.tenant]; last.After(next) {
 		next = last
@@ -234,7 +265,15 @@ func (a *Arrivals) bookLocked(who arriving) time.Duration {
 	a.booked[who] = next
 	a.last[who.tenant] = next // so that len(a.last) below counts this tenant
 	a.last[who.tenant] = next.Add(time.Duration(float64(len(a.last)) / a.pace * float64(time.Second)))
-	return next.Sub(now)
+	return told(next.Sub(now))
+}
+
+// told returns the time that a refused host-agent with a booking is given.
+func told(booked time.Duration) time.Duration {
+	if booked <= soonReturn {
+		return booked
+	}
+	return booked / 2
 }
 
 // left records that an arrival has completed or failed. Only completions count for the
@@ -243,22 +282,52 @@ func (a *Arrivals) left(who arriving, completed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	full := len(a.places) >= a.atOnce
-	a.places[who].late.Stop()
+	p := a.places[who]
+	p.late.Stop()
 	delete(a.places, who)
 	if a.since.IsZero() {
 		return
 	}
 	if completed {
 		a.counted++
+		a.spent += time.Since(p.since)
+	} else {
+		a.lost++
 	}
 	took := time.Since(a.since)
-	if took >= rateWindow && a.counted >= a.atOnce/2 || took >= slowWindow {
+	if took >= rateWindow && a.counted+a.lost >= a.atOnce/2 || took >= slowWindow {
 		a.rate = max((a.rate+float64(a.counted)/took.Seconds())/2, leastRate)
 		a.pace = max(a.rate, a.pace*slowly)
+		a.adaptLocked(full)
 		a.rated = time.Now()
-		a.since, a.counted = a.rated, 0
+		a.since, a.counted, a.lost, a.spent = a.rated, 0, 0, 0
 	}
 	if !full && len(a.places) < a.atOnce/2 { // too few host-agents arrive to measure the rate
 		a.since = time.Time{}
 	}
+}
+
+// adaptLocked changes the number of places after a measurement.
+func (a *Arrivals) adaptLocked(full bool) {
+	each := a.best // mean time of a completed arrival
+	if a.counted > 0 {
+		each = a.spent / time.Duration(a.counted)
+	}
+	if a.best == 0 || each < a.best {
+		a.best = each
+	}
+	switch {
+	case time.Since(a.resized) < each: // the last change has not had its effect yet
+	case a.lost*lostPart > a.counted+a.lost, each > shrinkAbove*a.best:
+		a.resizeLocked(a.atOnce / 2)
+	case full && each < a.best*growBelow/100:
+		a.resizeLocked(a.atOnce*3/2 + 1)
+	}
+}
+
+// resizeLocked changes the number of places within its bounds.
+func (a *Arrivals) resizeLocked(places int) {
+	a.resized = time.Now()
+	a.atOnce = min(max(places, a.first/fewest, 1), a.first*most)
+	a.turns.Resize(a.atOnce, a.atOnce)
 }

@@ -32,10 +32,10 @@ var ErrFull = errors.New("too many requests wait")
 // Turns are places granted to requests in turn.
 type Turns struct {
 	waiting int
-	limits  []int
 
-	mu   sync.Mutex // guards all nodes
-	root node
+	mu     sync.Mutex // guards the limits and all nodes
+	limits []int
+	root   node
 }
 
 // A node is a key at one level of paths, with the nodes below it.
@@ -85,6 +85,23 @@ func (t *Turns) Take(ctx context.Context, path ...any) (done func(), err error) 
 		done() // granted just now
 	}
 	return nil, ctx.Err()
+}
+
+// Resize changes the number of places for one key at each level. A key with more users than
+// places gets no further place until enough of them are done.
+func (t *Turns) Resize(limits ...int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.limits = limits
+	t.root.resizeLocked(limits)
+	t.grantLocked()
+}
+
+func (n *node) resizeLocked(limits []int) {
+	for _, child := range n.children {
+		child.limit = limits[0]
+		child.resizeLocked(limits[1:])
+	}
 }
 
 // Contended reports whether any request waits now.
