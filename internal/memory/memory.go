@@ -32,11 +32,12 @@ const (
 	smallPercent = 100
 	mostPercent  = 800
 
-	// While a process allocates busyRate bytes a second, collections would follow each other.
-	// So garbage may grow to the size of the heap, or to busyGarbage and up to twice that,
-	// until the rate was lower for busyTime.
-	busyRate    = 32 << 20
+	// If collections take more than 1/busyShare of the processor time that the process uses,
+	// garbage may grow to twice the size of the heap, or to busyGarbage and up to twice that,
+	// until the share was lower for busyTime.
+	busyShare   = 10
 	busyGarbage = 32 << 20
+	busyPercent = 200
 	busyTime    = 2 * time.Second
 )
 
@@ -45,7 +46,7 @@ const (
 func percentFor(live uint64, busy bool) (percent int) {
 	percent, garbage := largePercent, uint64(largeHeap/2)
 	if busy && !ablation.BusyGarbage {
-		percent, garbage = smallPercent, busyGarbage
+		percent, garbage = busyPercent, busyGarbage
 	}
 	for percent < mostPercent && live*uint64(percent)/100 < garbage {
 		percent *= 2
@@ -72,7 +73,11 @@ func Start() (stop func()) {
 // giveBack takes a sample after each garbage collection, and at intervals which grow while
 // the process rests.
 func giveBack(ctx context.Context) {
-	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
+		// These change at collections.
+		{Name: "/cpu/classes/user:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/assist:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/dedicated:cpu-seconds"},
+	}
 	setPercent, restore := gcPercent()
 	defer restore()
 	collected := make(chan struct{}, 1)
@@ -94,7 +99,8 @@ func giveBack(ctx context.Context) {
 		}
 		metrics.Read(samples)
 		allocated, now := samples[0].Value.Uint64(), time.Now()
-		setPercent(percentFor(samples[1].Value.Uint64(), p.busy(allocated, now)))
+		busy := p.busy(samples[2].Value.Float64(), samples[3].Value.Float64()+samples[4].Value.Float64(), now)
+		setPercent(percentFor(samples[1].Value.Uint64(), busy))
 		give, release := p.look(allocated, now)
 		if give {
 			giveAll()
@@ -111,17 +117,19 @@ type pace struct {
 	wait        time.Duration // time until the next sample
 	last, given uint64        // bytes allocated in total, at the last sample and at the last return
 	givenAt     time.Time
-	atRest      bool      // there was no activity since the last sample of rest
-	seen        time.Time // last sample
-	busyUntil   time.Time
+	atRest      bool // there was no activity since the last sample of rest
+
+	used, collected float64 // processor seconds of the process and of collections, at the last collection
+	busyUntil       time.Time
 }
 
-// busy reports whether the process allocates much. Call it before look.
-func (p *pace) busy(allocated uint64, now time.Time) bool {
-	if !p.seen.IsZero() && float64(allocated-p.last) >= busyRate*now.Sub(p.seen).Seconds() {
+// busy takes a sample of the processor seconds that the program and the collections have used
+// since the start. It reports whether the collections take much of them.
+func (p *pace) busy(used, collected float64, now time.Time) bool {
+	if p.used > 0 && (collected-p.collected)*busyShare > used-p.used+collected-p.collected {
 		p.busyUntil = now.Add(busyTime)
 	}
-	p.seen = now
+	p.used, p.collected = used, collected
 	return now.Before(p.busyUntil)
 }
 
@@ -142,6 +150,7 @@ func (p *pace) look(allocated uint64, now time.Time) (give, release bool) {
 	}
 	if give {
 		p.given, p.givenAt = allocated, now
+		p.used = 0 // the next sample contains the collections of giveAll
 	}
 	return give, release
 }

@@ -82,7 +82,7 @@ func TestLargeProcessTakesLessHeadroom(t *testing.T) {
 func TestPercentFor(t *testing.T) {
 	for live, want := range map[uint64]struct{ calm, busy int }{
 		0: {mostPercent, mostPercent}, 1 << 20: {mostPercent, mostPercent}, 4 << 20: {400, 800}, 7 << 20: {200, 800}, 13 << 20: {100, 400},
-		largeHeap - 1: {100, 200}, largeHeap: {largePercent, 200}, 1 << 40: {largePercent, 100},
+		largeHeap - 1: {100, 200}, largeHeap: {largePercent, 200}, 1 << 40: {largePercent, busyPercent},
 	} {
 		if got := percentFor(live, false); got != want.calm {
 			t.Errorf("percentFor(%d, false) = %d; want %d", live, got, want.calm)
@@ -93,33 +93,44 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestBusyProcessIsRecognized simulates a process that allocates busyRate bytes a second for a
-// moment. It must count as busy from the next sample on, and until busyTime has passed.
+// TestBusyProcessIsRecognized simulates a process whose collections take more than 1/busyShare of
+// its processor time for a moment. It must count as busy from the next sample on, and until busyTime
+// has passed. The collections that return memory must not count.
 func TestBusyProcessIsRecognized(t *testing.T) {
 	now := time.Now()
 	var p pace
+	var used, collected float64
 	var allocated uint64
-	sample := func(d time.Duration, bytes uint64) bool {
+	sample := func(d time.Duration, user, gc float64) bool {
 		now = now.Add(d)
-		allocated += bytes
-		busy := p.busy(allocated, now)
+		used += user
+		collected += gc
+		busy := p.busy(used, collected, now)
 		p.look(allocated, now)
 		return busy
 	}
-	if sample(0, 1<<30) {
-		t.Error("busy = true at the first sample, which shows no rate; want false")
+	if sample(0, 1, 9) {
+		t.Error("busy = true at the first sample, which shows no share; want false")
 	}
-	if sample(restEvery, busyRate) {
-		t.Error("busy = true although the rate over the whole time was low; want false")
+	if sample(time.Second, 0.95, 0.05) {
+		t.Error("busy = true although collections took a twentieth; want false")
 	}
-	if !sample(lookEvery, busyRate/9) {
-		t.Error("busy = false at the rate busyRate; want true")
+	if !sample(time.Second, 0.8, 0.2) {
+		t.Error("busy = false although collections took a fifth; want true")
 	}
-	if !sample(busyTime-1, 0) {
-		t.Error("busy = false before busyTime has passed without load; want true")
+	if !sample(busyTime-1, 0.1, 0) {
+		t.Error("busy = false before busyTime has passed without collections; want true")
 	}
-	if sample(1, 0) {
-		t.Error("busy after busyTime")
+	if sample(1, 0.1, 0) {
+		t.Error("busy = true after busyTime; want false")
+	}
+	allocated += worthAtOnce
+	sample(lookEvery, 1, 0)
+	if sample(lookEvery, 0, 0); p.givenAt != now {
+		t.Fatal("a quiet process returns no memory after much garbage; want it returned")
+	}
+	if sample(lookEvery, 0, 1) {
+		t.Error("busy = true after memory was returned; want false")
 	}
 }
 
