@@ -12,7 +12,7 @@ import (
 // A StringAt is a string in a JSON value, and its position.
 type StringAt struct {
 	Text  []byte // decoded; nil for a lone surrogate, which has no text
-	Key   []byte // of the enclosing member; nil without one, or if IsKey is true
+	Key   []byte // the last key before it, so the enclosing member's in an object; nil without one, or if IsKey is true
 	Depth int    // of the enclosing object or array; 1 for members of the outermost
 	IsKey bool   // it is a key itself
 	Bare  bool   // it has no slash, backslash, colon or percent sign, so it is neither a URI nor a path

@@ -57,7 +57,7 @@ const (
 // or if its search costs too much.
 func (i *Identity) foreignFile(env *ahp.Envelope) objection {
 	l := newSearch(i.subjects, i.user.Subject, len(env.Params))
-	data := string(env.Method) == "resourceWrite"
+	data := string(env.Method) == "resourceWrite" && ahp.IsObject(env.Params)
 	switch found := l.text(env.Channel, 0) || l.strings(env.Params, data, 0); {
 	case l.left < 0:
 		return refusedSearch
@@ -87,7 +87,8 @@ func (l *search) tooMuch(steps int) bool {
 }
 
 // strings reports whether a string in a JSON value names a foreign file. If data is set,
-// it skips the member data: the content that resourceWrite writes.
+// the value is an object, and strings skips its member data: the content that
+// resourceWrite writes.
 func (l *search) strings(raw []byte, data bool, nested int) (found bool) {
 	ahp.Strings(raw, func(s ahp.StringAt) bool {
 		switch {

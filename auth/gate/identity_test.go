@@ -348,6 +348,7 @@ func TestFilesOfOthersAsObjects(t *testing.T) {
 		{"resourceRead", `{"uri":"\ud800"}`, denied},
 		{"resourceWrite", `{"uri":"file:///x","data":"vscode-agent-client://bob-1/x"}`, passed},
 		{"resourceWrite", `{"uri":"file:///x","x":{"data":"vscode-agent-client://bob-1/x"}}`, denied},
+		{"resourceWrite", `[{"data":0},"vscode-agent-client://bob-1/x"]`, denied},
 		{"resourceCopy", `{"data":"vscode-agent-client://bob-1/x"}`, denied},
 	} {
 		code, _ := ask(t, ada, c.method, c.params)
