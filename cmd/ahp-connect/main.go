@@ -102,6 +102,9 @@ func (a *app) run(ctx context.Context, args []string, stdin io.Reader, stdout, s
 	if parsed == nil || err != nil {
 		return err
 	}
+	if err := a.Trust(); err != nil {
+		return err
+	}
 	home, err := a.home()
 	if err != nil {
 		return err

@@ -192,6 +192,7 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 		{"hosts --relay http://127.0.0.1:1 --token-file /nowhere", "--token-file: open /nowhere"},
 		{"hosts --relay http://127.0.0.1:1 --token-file " + empty, "relay token client"},
 		{"hosts --relay https://user@relay --token-file x", "want the relay's URL"},
+		{"hosts --ca-file " + empty, "no certificate in PEM"},
 		{"token --revoke", "needs the name"},
 		{"token --revoke vscode", "no token for"},
 		{"token vscode --host a*a*a*a*a*a*a*a*a*b", "host pattern"},
