@@ -32,7 +32,7 @@ type phase int
 const (
 	phaseNew     phase = iota // the host is offline, and the client has sent nothing but pings
 	phaseWaiting              // the host is online, and the link to it is being made
-	phaseHeld                 // the host is offline, and the client's messages wait
+	phaseHeld                 // the client's messages wait for an offline host, or for the link to it after its return
 	phaseOpening              // the host-agent is connecting to the host
 	phaseOpen                 // messages pass
 	phaseClosed
@@ -194,11 +194,11 @@ const handOverTime = 30 * time.Second
 // handOver delivers the last messages of a client that disconnected while the connection
 // to its host was being opened. It waits until they are sent.
 func (c *client) handOver() {
+	handed := make(chan struct{})
 	c.mu.Lock()
-	c.handed = make(chan struct{})
-	handed := c.handed
-	c.handedLocked()
+	c.handed = handed
 	c.mu.Unlock()
+	c.reconsider()
 	timer := time.NewTimer(handOverTime)
 	defer timer.Stop()
 	select {
@@ -498,8 +498,8 @@ func (c *client) reconsider() {
 	case host.State != registry.Online:
 		c.hostAwayLocked(host.Reason)
 	default:
-		if c.phase == phaseNew {
-			c.phase = phaseWaiting
+		if c.phase == phaseNew || c.handed != nil {
+			c.phase = phaseWaiting // a held client stays so: the relay answers its pings until the link is made
 		}
 		if link.relay != nil {
 			c.openLocked(link)

@@ -380,11 +380,16 @@ func TestExpiredLeaseDoesNotEndTheLink(t *testing.T) {
 // it to the host. The host gets all messages, and then the close.
 func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 	messages := []string{`{"id":1,"method":"initialize"}`, `{"id":2,"method":"createSession"}`, `{"method":"last"}`}
-	// leave connects a client, sends all messages, and disconnects.
-	leave := func(w *world, closeFrame bool) {
+	// leave connects a client, sends all messages, calls after, and disconnects.
+	leave := func(w *world, closeFrame bool, after ...func()) {
 		conn := w.rawDial(w.token(nil))
 		for _, m := range messages {
 			writeFrame(w.T, conn, wire.FinBit|wire.OpText, []byte(m))
+		}
+		for _, act := range after {
+			synctest.Wait()
+			act()
+			synctest.Wait()
 		}
 		if closeFrame {
 			writeFrame(w.T, conn, wire.FinBit|wire.OpClose, []byte{0x03, 0xe8})
@@ -420,6 +425,12 @@ func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 			inWorld(t, Config{}, func(w *world) { // the link comes late
 				w.setState(registry.Online, "agent1", "")
 				leave(w, closeFrame)
+				time.Sleep(5 * time.Second)
+				w.startAgent(routing.AgentEndConfig{})
+				wantAll(w, w.hostConn(1))
+			})
+			inWorld(t, Config{}, func(w *world) { // the host returns, and the link comes late
+				leave(w, closeFrame, func() { w.setState(registry.Online, "agent1", "") })
 				time.Sleep(5 * time.Second)
 				w.startAgent(routing.AgentEndConfig{})
 				wantAll(w, w.hostConn(1))
