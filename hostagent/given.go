@@ -120,7 +120,7 @@ func (g givenGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	if err != nil {
 		result = nil
 	}
-	return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendResult(nil, env.ID, result)}
+	return gate.Decision{Verdict: gate.Serve, Message: ahp.AppendResult(nil, env.ID, result)}
 }
 
 // FromHost implements [gate.Gate]. The host's echo of the client's own action shows that

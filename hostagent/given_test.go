@@ -73,7 +73,18 @@ func TestAnswersNameTheirGiver(t *testing.T) {
 				t.Error("the host received the request for answers; want the host-agent to answer it")
 			}
 		}
+		w.wantRefused("eve", 1)
 	})
+}
+
+// wantRefused fails unless n messages of a subject were refused, and none of the others'.
+func (w *world) wantRefused(subject string, n int64) {
+	w.Helper()
+	for _, one := range w.agent.list().Clients {
+		if want := map[string]int64{subject: n}[one.Subject]; one.Refused != want {
+			w.Errorf("%d messages of %s were refused; want %d", one.Refused, one.Subject, want)
+		}
+	}
 }
 
 // TestGivenAnswersAreBounded notes more answers than the bound. The oldest answer must be dropped,

@@ -205,6 +205,9 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 		request.AnsweredHere()
 		w.c.refused(&env)
 		return err
+	case gate.Serve:
+		request.AnsweredHere()
+		return err
 	case gate.Expel:
 		request.AnsweredHere()
 		return w.c.expel(&env, decision.Message)
@@ -243,7 +246,8 @@ func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, e
 	defer w.c.order.Unlock()
 	w.c.leaveCrowd()
 	decision := w.c.gates.FromClient(message, env)
-	if decision.Verdict == gate.Answer || decision.Verdict == gate.Settle {
+	switch decision.Verdict {
+	case gate.Answer, gate.Settle, gate.Serve:
 		w.answerClient(env, decision.Message)
 	}
 	return decision, nil

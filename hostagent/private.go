@@ -184,7 +184,7 @@ func (g privateGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		return refuse(ahp.CodeInvalidParams, "private: want true or false")
 	}
 	result, _ := json.Marshal(map[string][]string{"sessions": c.agent.private.owned(c.open.Subject)}) // strings always encode
-	return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendResult(nil, env.ID, result)}
+	return gate.Decision{Verdict: gate.Serve, Message: ahp.AppendResult(nil, env.ID, result)}
 }
 
 // FromHost implements [gate.Gate].

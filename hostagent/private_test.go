@@ -67,6 +67,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 		if got := ada.asks("relay/private", `{"channel":"s:/1","private":true}`); !strings.Contains(got, `"sessions":["s:/1"]`) {
 			t.Fatalf("ada, making s:/1 private, gets %s; want s:/1 in the list", got)
 		}
+		w.wantRefused("eve", 1)
 		if _, code := eve.said(); code != ahp.CloseResync {
 			t.Errorf("eve's connection ends with %d; want %d", code, ahp.CloseResync)
 		}

@@ -157,12 +157,12 @@ func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	switch method {
 	case signInCancelMethod:
 		c.signIns.replace(nil, nil)
-		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendResult(nil, env.ID, []byte("{}"))}
+		return gate.Decision{Verdict: gate.Serve, Message: ahp.AppendResult(nil, env.ID, []byte("{}"))}
 	case signInBackMethod:
 		if err := c.signIns.landing().takeAddress(ahp.TextOf(env.Params, "address")); err != nil {
 			return refuse(ahp.CodeInvalidParams, err.Error())
 		}
-		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendResult(nil, env.ID, []byte("{}"))}
+		return gate.Decision{Verdict: gate.Serve, Message: ahp.AppendResult(nil, env.ID, []byte("{}"))}
 	}
 	resource := ahp.TextOf(env.Params, "resource")
 	switch {
@@ -177,7 +177,7 @@ func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		return refuse(ahp.CodeRateLimited, fmt.Sprintf("too many sign-ins: try again in %d s", int(wait.Seconds())+1))
 	}
 	g.begin(channel, resource, bytes.Clone(env.ID))
-	return gate.Decision{Verdict: gate.Answer} // the flow sends the answer
+	return gate.Decision{Verdict: gate.Serve} // the flow sends the answer
 }
 
 // begin starts a sign-in in place of the connection's previous one, and answers the

@@ -124,6 +124,7 @@ func TestHostAgentTakesBrowsersBack(t *testing.T) {
 					}
 				}
 				told := arrive(t, r, l, "http://127.0.0.1:40001/?code=abc&state="+asked.Get("state"))
+				w.wantRefused("ada", 0)
 				time.Sleep(2 * time.Second)
 				if told += r.hear(); !strings.Contains(told, `"relay/signedIn"`) || strings.Contains(told, "error") {
 					t.Errorf("after the browser's return, the client receives %s; want relay/signedIn without an error", told)

@@ -13,6 +13,7 @@ const (
 	Pass    Verdict = iota // the message continues unchanged
 	Answer                 // the message is dropped; its sender gets Decision.Message, if any
 	Settle                 // like Answer, but the answer does not reject the action
+	Serve                  // like Answer, but the message is not refused: it was for the gate itself
 	Replace                // Decision.Message continues instead
 	Expel                  // like Answer, and then the client's connection ends with CloseForbidden
 )
