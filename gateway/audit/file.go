@@ -16,7 +16,7 @@ import (
 // An audit file is a hash chain: each line ends with the member prev, the SHA-256 of the
 // previous line without its newline. To change, remove or insert a line, a forger must
 // change all later lines too, which a reader with a later hash detects. A line that a
-// crash has truncated is part of the chain.
+// crash or a full disk has truncated is part of the chain.
 
 // maxAuditLine is the longest line that Read accepts, in bytes. Written lines are far
 // shorter.
@@ -60,17 +60,21 @@ func (a *File) Write(line []byte) (int, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	linked := fmt.Appendf(nil, `%s,"prev":%q}`, body, a.last)
-	text := append(bytes.Clone(linked), '\n')
 	if a.cut {
-		text = append([]byte("\n"), text...)
+		if _, err := a.file.WriteString("\n"); err != nil {
+			return 0, err
+		}
+		a.cut = false
 	}
+	text := fmt.Appendf(nil, "%s,\"prev\":%q}\n", body, a.last)
 	n, err := a.file.Write(text)
+	if n > 0 {
+		written, whole := bytes.CutSuffix(text[:n], []byte("\n"))
+		a.last, a.cut = hashOf(written), !whole
+	}
 	if err != nil {
-		a.cut = a.cut || n > 0
 		return 0, err
 	}
-	a.last, a.cut = hashOf(linked), false
 	return len(line), nil
 }
 
