@@ -43,8 +43,8 @@ type Addresses struct {
 // machine.
 const localName = "commands.relay.invalid"
 
-// ReadAddresses returns the addresses in a data directory. They are empty if no relay
-// uses the directory or the relay has not finished starting.
+// ReadAddresses returns the addresses in a data directory. They are empty if their file
+// does not exist.
 func ReadAddresses(dataDir string) (at Addresses, err error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, addressesName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ var ErrNoPublicURL = errors.New("the address at which browsers reach this relay 
 
 // PublicURL returns the base URL for links. If none is configured, it is built from the
 // listener's address, or from a name in the certificate file. It is "" if the listener
-// accepts connections at all addresses and there is no certificate file, because then the
+// accepts connections at all addresses and no certificate file has a name, because then the
 // relay cannot know the address that browsers use.
 func (r *Relay) PublicURL() string {
 	if url := r.server.Load().cfg.PublicURL; url != "" {

@@ -16,7 +16,7 @@ type budget struct {
 
 	used   atomic.Int64 // queued bytes
 	beside atomic.Int64 // bytes in connections, kernel buffers, and hosts' stored bodies and chunks
-	conns  atomic.Int64 // part of beside: the cost of idle connections
+	conns  atomic.Int64 // part of beside: the minimum cost of all connections
 	short  atomic.Bool  // memory is short, and relief cannot free enough
 	lent   atomic.Int64 // credit granted by lend
 	scarce atomic.Bool  // lend refused the last request
@@ -96,8 +96,8 @@ func (b *budget) reserve(tls bool) (leave func()) {
 	}
 }
 
-// full reports whether a new connection must be refused: idle connections use half of the
-// limit, or the limit is reached and relief cannot free memory.
+// full reports whether a new connection must be refused: conns exceeds half of the limit,
+// or the limit is exceeded and relief cannot free enough.
 func (b *budget) full() bool {
 	return b.conns.Load() > b.limit/2 || b.short.Load() && b.excess() > 0
 }

@@ -31,7 +31,7 @@ type phase int
 
 const (
 	phaseNew     phase = iota // the host is offline, and the client has sent nothing but pings
-	phaseWaiting              // the host is online, and the link to it is being made
+	phaseWaiting              // the host is online, and the connection to it is not requested yet
 	phaseHeld                 // the client's messages wait for an offline host, or for the link to it after its return
 	phaseOpening              // the host-agent is connecting to the host
 	phaseOpen                 // messages pass
@@ -100,12 +100,12 @@ type client struct {
 	pending pendingMessages // waiting for phaseOpen
 	away    string          // why the host is offline
 	silent  bool            // the host does not respond to its host-agent
-	hold    *time.Timer     // closes the client if the host does not accept it in time; nil: nothing but pings yet
+	hold    *time.Timer     // closes the client if the host does not accept it in time; nil: not started
 	holdFor time.Duration   // duration of hold
 	leaving bool            // close as soon as the connection is open
 	moves   bool            // the host-agent can keep the connection for a different relay
 	handed  chan struct{}   // handOver waits for it; closed when no pending message remains or the host is offline; nil until handOver
-	parting *time.Timer     // kills the socket wire.CloseTime after the close frame
+	parting *time.Timer     // kills the socket wire.CloseTime after the outbox has ended
 }
 
 // An upstream is a client's connection to its host: a [routing.RelayConn] of its own, or
@@ -286,8 +286,8 @@ func (c *client) read(r io.Reader, binary bool) error {
 	return err
 }
 
-// fromClient handles one message. It does not copy a large message, but takes over its
-// buffer.
+// fromClient handles one message. On an open connection, it does not copy a large
+// message, but takes over its buffer.
 func (c *client) fromClient(message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {

@@ -80,7 +80,7 @@ type Config struct {
 	Origins []string
 
 	// ConsoleOrigins are the origins of consoles that are served elsewhere. Their pages
-	// may connect, and call the HTTP interfaces under /api/ with tokens.
+	// may connect, sign in, and call the HTTP interfaces under /api/ with tokens.
 	ConsoleOrigins []string
 
 	MaxFrame      int           // longest message in bytes, in either direction; default 128 MiB or, if less, (MaxQueued-QueueLimit)/4
@@ -120,8 +120,8 @@ type Config struct {
 	// places if they can. Default: all relays have the same place.
 	Place string
 
-	// Minority selects the behaviour after the relay has been cut off from its cluster's
-	// majority for 15 s. Default: MinorityRead.
+	// Minority selects the behaviour while the relay is cut off from its cluster's
+	// majority. Default: MinorityRead.
 	Minority Minority
 
 	// Limits limit clients, by address, subject, token, host and tenant.

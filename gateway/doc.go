@@ -12,8 +12,8 @@
 //
 // Each text frame is one AHP message. Messages pass unchanged in both directions, with
 // these exceptions. While the host is away, the relay answers ping itself, and holds
-// requests. The relay also answers relay/refreshToken and, with a canvas domain,
-// relay/canvasTicket. The host-agent enforces a token's limits: for a client with
+// other messages. The relay also answers relay/refreshToken and, with a canvas domain,
+// the requests of package canvas. The host-agent enforces a token's limits: for a client with
 // limited authority it answers, drops and replaces messages as package gate specifies.
 // The relay opens connections for such clients only at host-agents with the feature
 // "authority". Large messages to a client travel as continuation frames. Large
@@ -27,8 +27,8 @@
 // Writing the queue and the closing handshake each have a time limit. Messages the client
 // sends before its own close frame still go to the host, unless its token has ended. If a
 // client disconnects while its connection to the host is being opened, the messages that
-// it has sent still go to the host. A client without signs of life, or one that is closed
-// to free memory, loses the queued data. Close codes are those of [ahp.CloseCode]; the
+// it has sent still go to the host. A client without signs of life, one that reads too
+// slowly, or one that is closed to free memory, loses the queued data. Close codes are those of [ahp.CloseCode]; the
 // WebSocket library sends 1002 for violations of the WebSocket protocol.
 //
 // # Packages
@@ -57,14 +57,14 @@
 //	liveness         pings and the client's answers
 //	tickets          a client's requests for canvases by URL
 //	budget           bytes queued for all clients; uploads schedules large messages
-//	relief           closes clients when memory is short, longest standstill first
+//	relief           closes clients when memory is short
 //	adminPages       the admin listener
 //
 // # Concurrency
 //
-// Server.spawn starts all goroutines, and Close waits for them. The network
+// Server.spawn starts all goroutines of a Server, and Close waits for them. The network
 // connections of WebSockets end with the Server, which unblocks their readers and
 // writers. Lock order: a client's lock or its load's, then those of hosts, registry
 // and package routing, then an outbox's, then the Server's. While the locks of
-// credential, uploads and reports are held, only counters are called.
+// credential, uploads and reports are held, only counters and the log are called.
 package gateway

@@ -21,7 +21,7 @@ type hostKey struct{ tenant, name string }
 
 // Timing of links.
 const (
-	// linkRetry is the pause before the next attempt after a link has failed.
+	// linkRetry is the pause before a failed link or refused connection is tried again.
 	linkRetry = 500 * time.Millisecond
 
 	// linkIdle is how long an unused link is kept.
@@ -46,16 +46,16 @@ type hosts struct {
 	closed  bool
 }
 
-// A hostEntry is a host that has clients or a link.
+// A hostEntry is a host that has users or a link.
 type hostEntry struct {
 	clients map[*client]bool
 	guests  int           // other users of the link: see borrow
-	changed chan struct{} // closed when the host changes; nil: no borrower waits
+	changed chan struct{} // closed when the host or its link changes; nil: no borrower waits
 	link    *hostLink
 	moved   atomic.Int64 // when the host last accepted part of a client's large message, Unix time in ns
 }
 
-// used reports whether the link has clients or borrowers.
+// used reports whether the host has clients or borrowers.
 func (e *hostEntry) used() bool { return len(e.clients)+e.guests > 0 }
 
 // A hostLink is a link to a host-agent.
@@ -69,9 +69,9 @@ type hostLink struct {
 
 // linkUse holds the properties of a link that its users need.
 type linkUse struct {
-	relay     *routing.RelayEnd // nil until the host-agent has answered
+	relay     *routing.RelayEnd // nil: the host-agent has not answered yet, or the link is ending
 	audiences *audience.Pool    // for clients that share a connection to the host
-	maxFrame  int               // longest message in bytes accepted by the host-agent
+	maxFrame  int               // longest message in bytes that a client may send
 	enforces  bool              // the host-agent enforces limits on clients
 	canvases  bool              // the host-agent accepts streams to canvases
 	previews  bool              // the host-agent accepts streams to previews
@@ -195,7 +195,7 @@ func (h *hosts) retry(c *client) {
 	})
 }
 
-// online reports whether a host's agent is connected.
+// online reports whether a host's agent and the AHP host are running.
 func (h *hosts) online(key hostKey) bool {
 	host, _ := h.lookup(key.tenant, key.name)
 	return host.State == registry.Online
@@ -493,7 +493,7 @@ func (h *hosts) lend(ctx context.Context, tenant, host string) (canvas.Link, fun
 	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews}, release, err
 }
 
-// byToken returns the connected viewers of a tenant, by token id.
+// byToken returns the connected clients of a tenant, by token id.
 func (h *hosts) byToken(tenant string) map[string][]peopleapi.Viewer {
 	viewers := map[string][]peopleapi.Viewer{}
 	for _, c := range h.all() {

@@ -75,7 +75,7 @@ func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTi
 	})
 }
 
-// stop refuses new requests, and waits until current requests have finished. The Server
+// stop refuses new requests, and gives current requests stopTimeout to finish. The Server
 // ends the WebSockets, which no longer count as requests.
 func (l *listener) stop() {
 	if l.http == nil {

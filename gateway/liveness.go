@@ -66,7 +66,7 @@ func (s *Server) sweep() {
 }
 
 // check pings a client when a ping is due, and reports whether the client is dead. A
-// client in the middle of a large message is not pinged, because its pong can only follow
+// client whose large message is arriving is not pinged, because its pong can only follow
 // that message. Some clients close the connection if their pong is delayed
 // (coder/websocket after 5 s).
 func (v *liveness) check(c *client, now time.Time) (dead bool) {
@@ -109,7 +109,8 @@ func (c *client) absent() bool {
 }
 
 // probe pings the old connection of a client that has opened a new one. It closes the old
-// connection if probeTime passes without an answer and without delivered data.
+// connection if probeTime passes without an answer and without delivered data. After a
+// blocked write, the ping has slowTime.
 func (c *client) probe() {
 	if c.probing.Swap(true) {
 		return

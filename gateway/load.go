@@ -24,8 +24,8 @@ type load struct {
 	whole   atomic.Int64 // bytes beyond wire.KeepBuffer of a complete message that is not being sent yet
 	sending atomic.Int64 // the value of whole while the message is being sent, which blocks until the host accepts it
 	moved   atomic.Int64 // last progress of the client's messages, by budget.clock
-	kernel  atomic.Int64 // bytes in the connection's kernel buffers
-	unread  atomic.Int64 // part of kernel: received bytes not yet read
+	kernel  atomic.Int64 // estimated memory of the connection's kernel buffers
+	unread  atomic.Int64 // part of kernel, for received bytes not yet read
 	cut     atomic.Bool  // the client is being closed because memory is short
 	upload  upload       // the large message being read
 

@@ -102,8 +102,8 @@ type census struct {
 	queued             int64
 	links, silent      int
 	audiences, viewers int
-	away               int   // clients whose streams may resume
-	backlog            int64 // bytes held for clients with such streams
+	away               int   // streams whose clients are absent
+	backlog            int64 // bytes held for all streams
 	total              traffic
 }
 

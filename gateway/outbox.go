@@ -30,7 +30,7 @@ const flushTime = 30 * time.Second
 // them in as few system calls as possible.
 type outbox struct {
 	sock    *wire.Socket
-	limit   int                   // longest queue in bytes, without the current write
+	limit   int                   // when bytes exceeds it, push closes the client
 	budget  *budget               // shared by all clients
 	written func(credit int)      // called with the credit of written frames
 	ended   func(end closing)     // called once, last: the queue of a closed outbox is empty, or writing has failed
@@ -38,18 +38,18 @@ type outbox struct {
 	packing wire.Packing          // compression; used only by run, except packing.On, which is read-only
 	delayed func(seconds float64) // observes the delay of a sample of writes; nil: not measured
 
-	mu      lockorder.Mutex[lockorder.Outbox] // guards the fields below; only spawn and budget are called under it
+	mu      lockorder.Mutex[lockorder.Outbox] // guards the fields below; only spawn, budget and packing are called under it
 	queue   []routing.Frame                   // frames to write, from head on
 	head    int
-	bytes   int      // bytes in queue
+	bytes   int      // bytes in queue, with frameCost
 	leaving int      // bytes of memory that the current write uses
 	pushed  uint64   // bytes of all frames ever queued
-	passed  uint64   // bytes accepted by the kernel so far
+	passed  uint64   // bytes of all frames that the kernel has accepted
 	midway  bool     // a fragmented message is incomplete
 	own     [][]byte // the relay's own messages, which wait for the end of that message
 	writing bool
 	sampler routing.Sampler
-	since   time.Time // earliest arrival of the queue's first frame; zero: not measured
+	since   time.Time // when a frame last arrived in the empty queue; zero: not measured
 	closing *closing  // set once no more frames are accepted
 	overdue *time.Timer
 }
@@ -158,8 +158,8 @@ func (o *outbox) past(mark uint64) bool {
 	return o.passed >= mark
 }
 
-// close ends the outbox after the queued frames are written. It returns the reason of the
-// first call of close or abort.
+// close ends the outbox after the queued frames are written. It returns the first reason
+// given for the end.
 func (o *outbox) close(code ahp.CloseCode, reason string) closing {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,8 +170,8 @@ func (o *outbox) close(code ahp.CloseCode, reason string) closing {
 	return *o.closing
 }
 
-// abort ends the outbox and discards the queued frames. It returns the reason of the
-// first call of close or abort.
+// abort ends the outbox and discards the queued frames. It returns the first reason given
+// for the end.
 func (o *outbox) abort(end closing) closing {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -117,10 +117,10 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 		return
 	}
 	if resume.TicketOf(r.Header, resume.MovedHeader) != "" && !s.hosts.online(hostKey{who.Tenant, r.PathValue("host")}) {
-		// Until the host is connected to this relay, ahp-connect tries again, and answers
-		// its client's pings itself.
+		// Until the host is online, ahp-connect tries again, and answers its client's
+		// pings itself.
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "the host is not connected to this relay yet", http.StatusServiceUnavailable)
+		http.Error(w, "the host is not online yet", http.StatusServiceUnavailable)
 		return
 	}
 	admitted, over := s.limits.Connect(who, r.PathValue("host"), s.caller.Address(r))

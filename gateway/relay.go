@@ -32,7 +32,7 @@ type requestTimes struct{ header, body time.Duration }
 
 var defaultTimes = requestTimes{header: 10 * time.Second, body: 30 * time.Second}
 
-// Timeouts of a relay's start and stop.
+// Timeouts of a relay and its HTTP servers.
 const (
 	startTimeout  = 45 * time.Second
 	answerTimeout = 2 * time.Minute // a profile takes up to a minute
@@ -48,7 +48,8 @@ const (
 	routeTimeout = 2 * time.Second
 )
 
-// maxHeader is the longest request header in bytes. A header may contain several tokens.
+// maxHeader is the longest request header in bytes, without the cookies of canvases. A
+// header may contain several tokens.
 const maxHeader = 64 << 10
 
 // A Relay is a complete relay: NATS, the registry, a [Server] and its listeners.
@@ -154,7 +155,7 @@ func (r *Relay) serve(server *Server, times requestTimes) {
 	}
 }
 
-// listen opens all listeners. If the canvas domain has port 0, it gets the public
+// listen opens the HTTP listeners. If the canvas domain has port 0, it gets the public
 // listener's port.
 func (r *Relay) listen(ctx context.Context, cfg *RelayConfig) (err error) {
 	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
@@ -278,7 +279,8 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	return nil
 }
 
-// startStores starts the stores that relays share. They have a common deadline.
+// startStores starts the stores that relays share. Those of people and notification
+// records have a common deadline.
 func (r *Relay) startStores(ctx context.Context, cfg *RelayConfig) error {
 	limit := time.Now().Add(storesWait)
 	if cfg.several() {
@@ -495,8 +497,8 @@ func (r *Relay) GatewayAddr() string {
 	return r.nats.GatewayAddr()
 }
 
-// Drain closes all clients, spread over the given time, with the advice to reconnect. It
-// returns when no client is left or ctx ends.
+// Drain closes all clients, spread over the given time, with the advice to reconnect: see
+// [Server.Drain].
 func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
 	r.server.Load().Drain(ctx, spread)
 }

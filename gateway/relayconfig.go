@@ -48,8 +48,8 @@ type RelayConfig struct {
 	GatewayAdvertise string
 	Gateways         []string // REGION=HOST:PORT
 
-	// TLS configures the public listener's certificates. Default: no TLS. Without TLS, a
-	// public address is an error unless ListenPlain is set.
+	// TLS configures the public listener's certificates. Default: no TLS. Without TLS, an
+	// address beyond loopback is an error unless ListenPlain is set.
 	TLS         TLSConfig
 	ListenPlain bool
 
@@ -122,7 +122,7 @@ func (c *RelayConfig) checkClusterSize() error {
 	return nil
 }
 
-// several reports whether other NATS servers may also hold the shared stores.
+// several reports whether the relay belongs to a cluster or a region.
 func (c *RelayConfig) several() bool { return c.ClusterListen != "" || c.Region != "" }
 
 // gateways returns the configuration for connections to other regions.

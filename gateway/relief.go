@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A relief frees memory when the budget is short: it closes clients that hold memory
-// without progress. It also schedules large messages.
+// A relief frees memory when the budget is short: it closes clients, first those that hold
+// memory without progress. It also schedules large messages.
 type relief struct {
 	life   context.Context // the server's
 	budget *budget
@@ -50,8 +50,8 @@ const (
 	// so that it runs less often. It takes these bytes only from clients without progress.
 	spareShare = 8
 
-	// lookTime is the interval between checks, and shortTime the interval if nothing
-	// could be freed.
+	// lookTime is the interval between checks, and shortTime the interval if too
+	// little could be freed.
 	lookTime  = 10 * time.Millisecond
 	shortTime = 100 * time.Millisecond
 )
@@ -85,7 +85,7 @@ func (r *relief) makeRoom() {
 	}
 }
 
-// reliefSteps groups clients by the bytes that they hold. Clients in a larger group are
+// reliefSteps groups clients by the bytes that they hold. The group with more bytes is
 // closed first, because closing a client with one small pending request frees hardly
 // anything.
 var reliefSteps = []int{4 << 10, 1}
@@ -97,7 +97,7 @@ type burden struct {
 	since   time.Time
 	unread  time.Duration // how long the client has not read
 	stopped time.Duration // how long the client has paused in the middle of a large message
-	inTurns bool          // the client's large message makes progress or has waited less than stillTime, or the relay has yet to read the client's data
+	inTurns bool          // the client's messages are slowed, its large message makes progress or has waited less than stillTime, or the relay has yet to read its data
 }
 
 // Rules that select the clients to close.

@@ -24,8 +24,8 @@ import (
 // peopleBucket is the name of the store of people.
 const peopleBucket = "ahp-people"
 
-// How long a starting relay waits until all shared stores are loaded. A single relay
-// waits longer, because no other relay has the data.
+// How long a starting relay waits for the stores of people and notification records. A
+// single relay waits longer, because no other relay has the data.
 const (
 	storesWait        = 30 * time.Second
 	storesWaitCluster = 3 * time.Second
@@ -97,7 +97,7 @@ func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Tim
 	case <-r.conn.Done():
 		return false, errors.New("the connection to NATS is closed")
 	case <-timeout.C:
-		r.log.Warn("shared store unavailable", "effect", "the relay starts with its local copy", "error", s.Away())
+		r.log.Warn("shared store unavailable", "effect", "the relay has only its local copy", "error", s.Away())
 		return false, nil
 	}
 }

@@ -141,7 +141,7 @@ func (c *TLSConfig) byALPN(dataDir string, log *slog.Logger) certificates {
 	}
 }
 
-// tlsConfig returns the public listener's TLS configuration. It offers only HTTP/1.1,
+// tlsConfig returns a TLS configuration with these certificates. It offers only HTTP/1.1,
 // because WebSockets need it, and with ca also the protocol of TLS-ALPN-01.
 func (get certificates) tlsConfig(ca bool) *tls.Config {
 	cfg := &tls.Config{

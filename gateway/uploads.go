@@ -37,7 +37,7 @@ const (
 	uploadLook = 100 * time.Millisecond
 
 	// stillTime is how long a client's messages may wait for a slow host before the
-	// client is closed so that a waiting large message can continue.
+	// client may be closed to free memory.
 	stillTime = 10 * time.Second
 )
 
