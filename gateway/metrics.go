@@ -48,7 +48,7 @@ func newMetrics(s *Server) *metrics {
 	m := &metrics{
 		registry: meter.NewRegistry(),
 		accepted: prometheus.NewCounter(counter("ahp_relay_client_connections_total", "Client connections admitted.")),
-		refused:  prometheus.NewCounterVec(counter("ahp_relay_client_refusals_total", "Client connections refused."), []string{"reason"}),
+		refused:  prometheus.NewCounterVec(counter("ahp_relay_client_refusals_total", "Connections and requests refused."), []string{"reason"}),
 		closed:   prometheus.NewCounterVec(counter("ahp_relay_client_closes_total", "Client connections closed."), []string{"code"}),
 		givenUp:  prometheus.NewCounterVec(counter("ahp_relay_clients_given_up_total", "Client connections ended because the client did not respond: to pings, after it had reconnected (replaced), or when the relay stopped (drain)."), []string{"cause"}),
 		delays:   meter.Delays("ahp_relay_delivery_delay_seconds", "Delay from a message's arrival in the queue until the kernel accepts it, for a sample of writes."),

@@ -6,7 +6,7 @@
 //
 //	handler
 //	  Client, Host, Operator   the three kinds of token
-//	    auth.RequestToken      finds the token in the request
+//	    auth.Bearer            finds the token in the header Authorization
 //	    VerifyClient, VerifyHost
 //	                           check the token and its revocation (registry.Revocations)
 //	    ProveKey               checks a device's DPoP header, valid once (Proofs)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// WritePiece is the largest write to a client in a system call, in bytes.
+// WritePiece is the largest size of several frames that are written together, in bytes.
 const WritePiece = 64 << 10
 
 // A pacedConn is a TCP connection whose Write continues as long as the kernel accepts

@@ -29,7 +29,7 @@ const (
 // has joined a session.
 const joinedEvery = 10 * time.Minute
 
-// Joined adds an event when a client connects with a link to a single session.
+// Joined adds an event when a client connects with a token for a session, such as a link's.
 func (a *API) Joined(who auth.Client, tenant, host string) {
 	if len(who.Channels) == 0 || strings.Contains(who.Channels[0], "*") {
 		return
@@ -156,7 +156,8 @@ func (e *eventStream) sayAll(items []notify.Item) error {
 	return nil
 }
 
-// follow sends events until the client disconnects, its token expires or the relay stops.
+// follow sends events until the client disconnects, its token is no longer valid, the
+// relay stops, or streamLife has passed.
 func (e *eventStream) follow(r *http.Request) {
 	beat := time.NewTicker(StreamBeat)
 	defer beat.Stop()

@@ -62,7 +62,7 @@ func New(cfg Config) *API {
 	}}
 }
 
-// maxBody is the longest body of an unauthenticated request, in bytes.
+// maxBody is the longest body of a request without a person's token, in bytes.
 const maxBody = 4 << 10
 
 // Standing returns the current authority for a token, which may have expired. A device's

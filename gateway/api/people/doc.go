@@ -1,5 +1,5 @@
 // Package people is the HTTP interface with which people and their devices sign in, and manage each
-// other's access (package people).
+// other's access (package auth/people).
 //
 // # The flow
 //
@@ -16,7 +16,7 @@
 // {"error"}.
 //
 //	GET    /api/me                the caller's name, authority and hosts
-//	GET    /api/devices           [ShownDevice]: the caller's own; for a tenant owner, all
+//	GET    /api/devices           {"devices": [ShownDevice]}: the caller's own; for a tenant owner, all
 //	DELETE /api/devices/{id}      removes a device and everything derived from it; ?derived=keep: only its tokens and links
 //	GET    /api/requests/{which}  Waiting; by ID, or by whole code
 //	POST   /api/requests/{id}     {"approve", "code", "host", "replace", "level"} → {}; level is for a device, at most the approver's, which is the default
@@ -24,7 +24,7 @@
 //	GET    /api/invites           open invitations, see invites.go
 //	DELETE /api/invites/{id}      withdraws an invitation
 //	POST   /api/tokens            {"level", "hosts", "channels", "seconds", "program"} → {"token", "id", "expires"}: for a stock client
-//	POST   /operator/invites      {"tenant", "subject"} → {"link", "qr", "expires"}: relay setup-link, with an operator's token only
+//	POST   /operator/invites      {"tenant", "subject"} → {"link", "qr", "expires"}; for the command "relay setup-link", with an operator's token only
 //
 // For links to sessions see shares.go and agentshares.go, for sign-in at an identity provider
 // signin.go, for the management of a tenant team.go, and for the pages pages/.

@@ -11,8 +11,8 @@ import (
 // by as much.
 const grantsEvery = time.Minute
 
-// EndGrants deletes and records expired links and invitations until ctx ends. Of several
-// relays, the one that deletes a grant records it.
+// EndGrants calls ExpireGrants every grantsEvery until ctx ends. Of several relays, the
+// one that deletes a grant records it.
 func (a *API) EndGrants(ctx context.Context) {
 	if a.People == nil {
 		return

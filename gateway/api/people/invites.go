@@ -126,7 +126,7 @@ func (a *invitations) withdraw(w http.ResponseWriter, r *http.Request, list []pe
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// serveInvite makes an invitation's link for an owner of the tenant. Without a subject,
+// serveInvite makes an invitation's link for an owner of a host. Without a subject,
 // it makes a link for the caller's next device. That link is not secret: it only opens
 // the page on which the device requests access and shows a code for approval.
 func (a *invitations) serveInvite(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
@@ -150,7 +150,7 @@ func (a *invitations) serveInvite(w http.ResponseWriter, r *http.Request, who pe
 		authn.WriteJSON(w, http.StatusOK, map[string]any{"link": link, "qr": qrRows(link)})
 		return
 	case !who.Owns():
-		authn.WriteError(w, http.StatusForbidden, errors.New("only the tenant's owner can invite people"))
+		authn.WriteError(w, http.StatusForbidden, errors.New("only owners of hosts can invite people"))
 		return
 	case err != nil:
 		authn.WriteError(w, http.StatusBadRequest, err)
@@ -202,8 +202,8 @@ func (a *invitations) invite(w http.ResponseWriter, r *http.Request, i people.In
 // do not send to servers.
 func SetupLink(base, secret string) string { return base + "/setup#" + secret }
 
-// serveOperatorInvite makes an invitation for the relay's operator, who has the relay's
-// keys.
+// serveOperatorInvite makes the relay's operator, who has the relay's keys, an invitation
+// for a tenant's owner.
 func (a *invitations) serveOperatorInvite(w http.ResponseWriter, r *http.Request) {
 	var ask struct{ Tenant, Subject string }
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {

@@ -24,7 +24,7 @@ const (
 	GrantDeviceCode = "urn:ietf:params:oauth:grant-type:device_code"
 )
 
-// Limits for unauthenticated requests.
+// Limits for codes, requests for access, invitations and tokens.
 const (
 	codeEvery   = 2 * time.Minute // after codesAtOnce wrong codes, one more is allowed per codeEvery
 	codesAtOnce = 5

@@ -62,7 +62,7 @@ func (a *base) failed(w http.ResponseWriter, err error) {
 		authn.WriteError(w, http.StatusServiceUnavailable, err)
 		return
 	}
-	a.Log.Error("store of people unreadable", "error", err)
+	a.Log.Error("store of people unusable", "error", err)
 	authn.WriteError(w, http.StatusInternalServerError, errors.New("the relay cannot use its store of people; see its log"))
 }
 

@@ -31,7 +31,7 @@ import (
 const (
 	defaultShare = time.Hour
 	maxShareTTL  = 7 * 24 * time.Hour
-	sharePeople  = 64 // default number of simultaneous connections
+	sharePeople  = 64 // default limit of simultaneous connections
 )
 
 // A Viewer is a connection made with a link, at this relay.

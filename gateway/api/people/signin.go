@@ -23,7 +23,7 @@ import (
 //	GET  /signin         where the provider sends the browser back, with a code
 //	POST /auth/code      {"issuer", "state", "code", "iss", "name"} → Access
 
-// Errors after a sign-in at an identity provider.
+// Errors of a sign-in at an identity provider.
 var (
 	ErrNoProvider   = errors.New("this relay does not know the identity provider")
 	ErrSignInAgain  = errors.New("your sign-in at the identity provider has expired; sign in there again")
@@ -68,8 +68,8 @@ func (a *signIns) signInAddress(r *http.Request) string { return a.Caller.URL(r)
 // provider's response.
 type signInAsk struct{ Issuer, State, Code, Iss, Name string }
 
-// readSignIn reads and checks such a request. If ok is false, it has responded with an
-// error.
+// readSignIn reads and checks a signInAsk and its proof. If ok is false, it has responded
+// with an error.
 func (a *signIns) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk, provider *oidc.SignIn, proof auth.Proof, ok bool) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&ask)
 	if err != nil {
