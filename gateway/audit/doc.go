@@ -31,7 +31,7 @@
 //	canvas        a browser opened a canvas by URL
 //	waiting       a person left an item for an offline host
 //	wake          a person asked for a host to be woken
-//	forget        relay forget made the relays forget a host
+//	forget        the command "relay forget" was given for a host
 //
 // Lines are written to the log and, if configured, as JSON to a file. The file is a hash
 // chain: each line contains the hash of the previous line ([File], [Read]).

@@ -68,7 +68,7 @@ func (l *latest) of(tenant string) (shown []ShownLine) {
 	return shown
 }
 
-// Since returns the time since which lines are kept.
+// Since returns the time at which the Log began.
 func (a *Log) Since() time.Time { return a.latest.since }
 
 // Latest returns a tenant's last lines, latest first.

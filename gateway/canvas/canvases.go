@@ -165,7 +165,8 @@ type Config struct {
 	// Default: no limit.
 	MaxHeader int
 
-	// Borrow returns the link to a host, or [ErrHostAway]. The caller must call release.
+	// Borrow returns the link to a host. If the host is offline, the error is
+	// [ErrHostAway]. Without an error, the caller must call release.
 	Borrow func(ctx context.Context, tenant, host string) (link Link, release func(), err error)
 }
 
@@ -350,9 +351,10 @@ func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // ErrOldAgent reports that the host-agent does not support canvases by URL or previews.
-var ErrOldAgent = errors.New("the host-agent is too old for canvases by URL; upgrade it")
+var ErrOldAgent = errors.New("the host-agent is too old for canvases by URL or previews; upgrade it")
 
-// MaxAsked is the largest number of concurrent ticket requests from a client.
+// MaxAsked is the largest number of concurrent requests about tickets and previews from a
+// client.
 const MaxAsked = 16
 
 // A ticketError says why a ticket was refused.

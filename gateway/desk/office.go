@@ -76,7 +76,7 @@ func Open(cfg OfficeConfig) *Office {
 // Also makes Close call stop. Close calls such functions in reverse order.
 func (o *Office) Also(stop func()) { o.stop = append(o.stop, stop) }
 
-// Every calls do again and again, with a pause between the calls, until Close.
+// Every calls do once per pause, one call at a time, until Close.
 func (o *Office) Every(pause time.Duration, do func(context.Context)) {
 	o.running.Go(func() {
 		tick := time.NewTicker(pause)

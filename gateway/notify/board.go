@@ -367,7 +367,7 @@ func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
 	return len(who.Channels) == 0 || auth.MatchesAny(who.Channels, e.Session)
 }
 
-// Heard reports whether the host's host-agent has reported its open events to this relay.
+// Heard reports whether the Board has a report of the host, perhaps through another relay.
 func (b *Board) Heard(tenant, host string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

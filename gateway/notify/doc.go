@@ -25,7 +25,8 @@
 //
 // # Permissions
 //
-// [MayHear] decides whether a token may see an event: the token must include the host and
-// permit listing sessions. If it names channels, they must include the session. Sessions that
-// the host's owner hides are never reported by the host-agent.
+// [MayHear] decides whether a token may see an event: the token must include the host. For an
+// event of a session, it must permit listing sessions and, if it names channels, include the
+// session. An event can be for one subject only. Sessions that the host's owner hides are never
+// reported by the host-agent.
 package notify

@@ -86,7 +86,7 @@ func checkURL(ctx context.Context, text string, private []netip.Prefix) error {
 	case u.User != nil || u.Fragment != "" || strings.ContainsAny(text, " \r\n\t"):
 		return errors.New("the URL must not contain a user, a fragment or white space")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("scheme %.20q; want https://…", u.Scheme)
+		return fmt.Errorf("scheme %.20q; want https:// or, for a private address, http://", u.Scheme)
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()

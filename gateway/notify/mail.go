@@ -15,7 +15,7 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// mailsInHour is the largest number of mails to a person in an hour.
+// mailsInHour is the number of mails to a person at once, and then per hour.
 const mailsInHour = 20
 
 // A MailConfig configures the mail server.

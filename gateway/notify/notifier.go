@@ -43,7 +43,7 @@ const (
 	keepDeliveries = 10
 	testsEvery     = 20 * time.Second // interval of a person's tests, after testsAtOnce
 	testsAtOnce    = 5
-	lettersEvery   = 5 * time.Second // interval of notifications to a browser, after lettersAtOnce
+	lettersEvery   = 5 * time.Second // interval of a browser's encrypted answers, after lettersAtOnce
 	lettersAtOnce  = 20
 )
 
@@ -72,7 +72,7 @@ type Config struct {
 	Capability func(job *Job, who auth.Client, o notice.Option) string
 
 	PublicURL string         // the relay's base URL, for links; "": see LearnURL
-	Contact   string         // the operator's contact, for push services: mailto:… or https://…; required
+	Contact   string         // the operator's contact, for push services: a mail address or https://…; required
 	Mail      *MailConfig    // nil disables mail
 	Private   []netip.Prefix // permitted addresses that are not public
 
@@ -101,7 +101,7 @@ type Notifier struct {
 	keys     *pushKeyring
 	public   *publicURL
 	tests    *fair.Buckets
-	letters  *fair.Buckets // rate of notifications to browsers, by target
+	letters  *fair.Buckets // rate of browsers' encrypted answers, by target
 	started  time.Time
 	stop     []func() // cancels the subscriptions
 	queue    *queue

@@ -100,8 +100,8 @@ func (n *Notifier) Person(tenant, subject string) Person {
 	return Person{Tenant: tenant, Subject: subject}
 }
 
-// SetTarget adds a target, or changes the target with the same ID. Omitted secrets keep
-// their values; a token does so only for the same server.
+// SetTarget adds a target, or changes the target with the same ID or the same subscription
+// of a browser. Omitted secrets keep their values; a token does so only for the same server.
 func (n *Notifier) SetTarget(ctx context.Context, who auth.Client, t Target) (Target, error) {
 	if t.ID != "" {
 		for _, old := range n.Person(who.Tenant, who.Subject).Targets {

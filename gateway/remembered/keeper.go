@@ -45,7 +45,7 @@ const (
 
 // A Config configures a [Keeper].
 type Config struct {
-	Store     *store.Store       // required; with Config.Sizes
+	Store     *store.Store       // required; with Sizes in its configuration
 	Tenants   *broker.Tenants    // required
 	Registry  *registry.Registry // required
 	PerHost   int64              // quota in bytes; default: DefaultPerHost

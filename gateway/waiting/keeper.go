@@ -93,7 +93,7 @@ type Stored struct {
 // Expired reports whether the item has expired.
 func (s *Stored) Expired(now time.Time) bool { return now.UnixMilli() >= s.Item.Expires }
 
-// waits reports whether the host may still get the item.
+// waits reports whether the item has neither a result nor expired.
 func (s *Stored) waits(now time.Time) bool { return s.Result == nil && !s.Expired(now) }
 
 // entry is an item in memory.
@@ -170,7 +170,7 @@ func (k *Keeper) Of(who auth.Client) []Stored {
 }
 
 // Put stores a new version of an item. With ErrConflict and ErrOver, it also returns the
-// current item. Each branch refuses an item.
+// current item.
 func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item waiting.Item) (*Stored, error) {
 	key := desk.Key{Tenant: who.Tenant, Host: host, ID: item.ID}
 	switch err := k.cfg.Registry.Find(ctx, who.Tenant, host); {
@@ -259,7 +259,7 @@ func (u *use) add(e *entry) {
 // changed.
 type uses struct {
 	all, tenant, host, person use
-	oldest                    *entry // the person's oldest finished item at the host
+	oldest                    *entry // the person's oldest item at the host that no longer waits
 }
 
 // usesLocked counts all items except the one with the given key.
@@ -302,7 +302,8 @@ func (u *uses) fits(bytes int) bool {
 }
 
 // reserve counts an item against the limits until release is called. If the item does not
-// fit, reserve removes the person's oldest finished items, and fails if there are none.
+// fit, reserve removes the person's items that no longer wait, oldest first, and fails if
+// there are none.
 func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (release func(), err error) {
 	data, err := json.Marshal(item)
 	if err != nil {
@@ -323,8 +324,7 @@ func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (rel
 	}
 }
 
-// reserveNow counts an item if it fits. If not, it returns the ID of the person's oldest
-// finished item, or "".
+// reserveNow counts an item if it fits. If not, it returns the ID of uses.oldest, or "".
 func (k *Keeper) reserveNow(c *coming) (oldest string, fits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

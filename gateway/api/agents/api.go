@@ -52,7 +52,7 @@ type Tunnel interface {
 	// Kill closes the connection without a close frame.
 	Kill()
 
-	// Reads returns the number of messages read.
+	// Reads returns the number of reads with data.
 	Reads() uint32
 
 	// Ping sends a ping without waiting for the pong.

@@ -233,7 +233,7 @@ func mayWake(who auth.Client) bool {
 }
 
 // WakeFor wakes a host for an item that a person has left for it. It does not wait for
-// the result, which is in the audit log.
+// the result. The audit log has the attempt or its refusal.
 func (a *API) WakeFor(who auth.Client, host string) {
 	line := audit.Line{Event: "wake", Tenant: who.Tenant, Subject: who.Subject, Host: host, Token: who.ID, Detail: "for a waiting item"}
 	if !mayWake(who) || !who.MayReach(who.Tenant, host) {

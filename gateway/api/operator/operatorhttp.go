@@ -127,8 +127,8 @@ func (a *API) serveShare(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// revocation returns the requested revocation, effective now. The revocation of an
-// external issuer's token never expires, because the issuer's rules may change.
+// revocation returns the requested revocation, effective now. With Whole, it never expires,
+// because the rules of the token's issuer may change.
 func (a *API) revocation(ctx context.Context, ask RevokeRequest) (auth.Revocation, error) {
 	if ask.Whole != "" {
 		who, err := a.Caller.VerifyIssued(ctx, ask.Whole)
