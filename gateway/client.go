@@ -75,7 +75,7 @@ type client struct {
 	moved  atomic.Bool   // the host-agent keeps the connection for the client's next relay
 	parted atomic.Bool   // the client has closed its connection because of moved
 
-	accepted                               atomic.Bool  // the host has accepted the connection
+	accepted                               atomic.Bool  // the host, or an audience, has accepted the connection
 	ready                                  atomic.Bool  // the host has answered initialize or reconnect
 	maxFrame                               int          // longest message in bytes from then on; set before ready
 	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and bytes from and to the client

@@ -28,7 +28,7 @@ import (
 
 // Config configures a [Server]. Zero durations and sizes mean their defaults.
 type Config struct {
-	Keys     *auth.Keys         // required; they verify tokens
+	Keys     *auth.Keys         // required; they sign and verify tokens
 	Bus      link.Bus           // required; connects to NATS
 	Registry *registry.Registry // required
 	Instance string             // required; names this process

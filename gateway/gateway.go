@@ -177,8 +177,7 @@ func (s *Server) MetricsHandler(at net.Addr) http.Handler {
 	return meter.Page(s.metrics.registry, at)
 }
 
-// Resumed tells the Server that a tenant's connection to NATS was interrupted and works
-// again.
+// Resumed tells the Server that NATS messages of a tenant may have been lost.
 func (s *Server) Resumed(tenant string) { s.hosts.resumed(tenant) }
 
 // spawn runs a function in a goroutine that Close waits for. After Close it returns false

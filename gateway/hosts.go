@@ -315,8 +315,7 @@ func (h *hosts) watching() (audiences, viewers int) {
 }
 
 // maxFrame returns the longest message in bytes that a client may send to a host. A
-// host-agent that gets a longer one ends the link, because it treats the message as the
-// relay's fault.
+// host-agent that gets a longer one ends the client's connection.
 func (h *hosts) maxFrame(agent link.Hello) int {
 	if agent.MaxFrame <= 0 {
 		return h.cfg.MaxFrame
@@ -460,8 +459,7 @@ func (h *hosts) silent() (n int) {
 	return n
 }
 
-// resumed tells all links in a tenant that the NATS connection was interrupted and works
-// again.
+// resumed makes all links in a tenant check for lost packets.
 func (h *hosts) resumed(tenant string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

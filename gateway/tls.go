@@ -274,7 +274,7 @@ func (c *RelayConfig) checkPlain(ctx context.Context) error {
 		if local, err := isLocal(ctx, l.address); err != nil || local {
 			continue // Listen will report the error
 		}
-		return fmt.Errorf("%s %s: plain text would expose tokens to the network; give --tls-cert and --tls-key, or --acme-domain (not for --admin-listen), or, behind a proxy or in a private network, --listen-plain", l.flag, l.address)
+		return fmt.Errorf("%s %s: plain text would expose tokens to the network; give --tls-cert and --tls-key, or --acme-domain (neither is for --admin-listen), or, behind a proxy or in a private network, --listen-plain", l.flag, l.address)
 	}
 	return nil
 }

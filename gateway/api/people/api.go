@@ -46,8 +46,8 @@ type part interface{ routes(mux *http.ServeMux) }
 // base has the configuration, and methods that several parts use.
 type base struct{ Config }
 
-// New returns an API. Devices that are removed, or whose person is removed, no longer get
-// access through the Checker.
+// New returns an API. It makes the directory refuse devices that are revoked, or whose
+// person or origin is.
 func New(cfg Config) *API {
 	b := &base{cfg}
 	in := &access{
