@@ -143,7 +143,7 @@ var ErrNoPublicURL = errors.New("the address at which browsers reach this relay 
 
 // PublicURL returns the base URL for links. If none is configured, it is built from the
 // listener's address, or from a name in the certificate file. It is "" if the listener
-// accepts connections at all addresses and no certificate file has a name, because then the
+// accepts connections at all addresses and no certificate file gives a name, because then the
 // relay cannot know the address that browsers use.
 func (r *Relay) PublicURL() string {
 	if url := r.server.Load().cfg.PublicURL; url != "" {

@@ -10,16 +10,16 @@
 // is refused after the upgrade, with a close code, because browsers show only close
 // codes to pages.
 //
-// Each text frame is one AHP message. Messages pass unchanged in both directions, with
-// these exceptions. While the host is away, the relay answers ping itself, and holds
-// other messages. The relay also answers relay/refreshToken and, with a canvas domain,
-// the requests of package canvas. The host-agent enforces a token's limits: for a client with
-// limited authority it answers, drops and replaces messages as package gate specifies.
-// The relay opens connections for such clients only at host-agents with the feature
-// "authority". Large messages to a client travel as continuation frames. Large
-// messages from clients take turns: the relay reads on only while memory is available,
-// and a client in this queue is not closed for standing still. WebSocket pings are
-// answered in order, behind the queued data.
+// Each WebSocket text message is one AHP message. Messages pass unchanged in both
+// directions, with these exceptions. While the host is away, the relay answers ping
+// itself, and holds other messages. The relay also answers relay/refreshToken and, with a
+// canvas domain, the requests of package canvas. The host-agent enforces a token's limits:
+// for a client with limited authority it answers, drops and replaces messages as package
+// gate specifies. The relay opens connections for such clients only at host-agents with
+// the feature "authority". Large messages to a client travel as continuation frames.
+// Large messages from clients take turns: the relay reads on only while memory is
+// available, and a client in this queue is not closed for standing still. WebSocket
+// pings are answered in order, behind the queued data.
 //
 // # Ends
 //
@@ -28,8 +28,9 @@
 // sends before its own close frame still go to the host, unless its token has ended. If a
 // client disconnects while its connection to the host is being opened, the messages that
 // it has sent still go to the host. A client without signs of life, one that reads too
-// slowly, or one that is closed to free memory, loses the queued data. Close codes are those of [ahp.CloseCode]; the
-// WebSocket library sends 1002 for violations of the WebSocket protocol.
+// slowly, or one that is closed to free memory, loses the queued data. Close codes are
+// those of [ahp.CloseCode]; the WebSocket library sends 1002 for violations of the
+// WebSocket protocol.
 //
 // # Packages
 //

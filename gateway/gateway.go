@@ -169,7 +169,7 @@ func (s *Server) endStreams() {
 func (s *Server) Handler() http.Handler { return s.public }
 
 // AdminHandler serves the admin listener. It refuses requests from web pages, and
-// requests whose Host is not a loopback address.
+// requests whose Host is not a loopback name or address.
 func (s *Server) AdminHandler() http.Handler { return s.admin }
 
 // MetricsHandler serves only metrics, for a listener at the given address.

@@ -110,7 +110,7 @@ func (c *client) absent() bool {
 
 // probe pings the old connection of a client that has opened a new one. It closes the old
 // connection if probeTime passes without an answer and without delivered data. After a
-// blocked write, the ping has slowTime.
+// blocked write, the client has slowTime.
 func (c *client) probe() {
 	if c.probing.Swap(true) {
 		return

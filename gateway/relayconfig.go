@@ -48,8 +48,8 @@ type RelayConfig struct {
 	GatewayAdvertise string
 	Gateways         []string // REGION=HOST:PORT
 
-	// TLS configures the public listener's certificates. Default: no TLS. Without TLS, an
-	// address beyond loopback is an error unless ListenPlain is set.
+	// TLS configures the public listener's certificates. Default: no TLS. Without TLS, a
+	// listener beyond loopback is an error unless ListenPlain is set.
 	TLS         TLSConfig
 	ListenPlain bool
 

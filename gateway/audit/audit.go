@@ -103,7 +103,7 @@ func (a *Log) Refuse(why string, line Line) {
 	a.Often(why, RefusedAtOnce, line)
 }
 
-// Comings writes an event of a connection, such as its begin or end.
+// Comings writes an event of normal use, such as connect or canvas.
 func (a *Log) Comings(line Line) { a.Often("", comingsAtOnce, line) }
 
 // Often writes an event that a client can repeat at will. Beyond atOnce, equal events are

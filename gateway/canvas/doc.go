@@ -14,8 +14,9 @@
 // The host-agent decides about each request and ticket. The session belongs to the client. It ends
 // when the client's token is revoked or expires without renewal, when the client has been
 // disconnected too long to resume, and after auth.CanvasSessionTTL or the token's lifetime,
-// whichever is longer (in an audience, after the token's lifetime). If a ticket is refused, the error gives the reason, and the client can still
-// read the canvas over AHP. Without a canvas domain, the relay forwards the method to the host.
+// whichever is longer (in an audience, after the token's lifetime). If a ticket is refused, the
+// error gives the reason, and the client can still read the canvas over AHP. Without a canvas
+// domain, the relay forwards the method to the host.
 //
 // # The flow of a request
 //

@@ -93,7 +93,7 @@ type Stored struct {
 // Expired reports whether the item has expired.
 func (s *Stored) Expired(now time.Time) bool { return now.UnixMilli() >= s.Item.Expires }
 
-// waits reports whether the item has neither a result nor expired.
+// waits reports whether the item has no result and has not expired.
 func (s *Stored) waits(now time.Time) bool { return s.Result == nil && !s.Expired(now) }
 
 // entry is an item in memory.

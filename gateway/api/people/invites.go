@@ -202,8 +202,8 @@ func (a *invitations) invite(w http.ResponseWriter, r *http.Request, i people.In
 // do not send to servers.
 func SetupLink(base, secret string) string { return base + "/setup#" + secret }
 
-// serveOperatorInvite makes the relay's operator, who has the relay's keys, an invitation
-// for a tenant's owner.
+// serveOperatorInvite makes an invitation for a tenant's owner. The relay's operator, who
+// has the relay's keys, requests it.
 func (a *invitations) serveOperatorInvite(w http.ResponseWriter, r *http.Request) {
 	var ask struct{ Tenant, Subject string }
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
