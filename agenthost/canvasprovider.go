@@ -391,8 +391,8 @@ func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
 	})
 }
 
-// StaleCanvas simulates that the host's provider is lost. Loopback content then has
-// no address.
+// StaleCanvas simulates that the canvas's provider is lost. The host's own loopback
+// content then has no address.
 func (h *Host) StaleCanvas(channel string) error {
 	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		update := map[string]any{"availability": "stale"}

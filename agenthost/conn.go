@@ -219,7 +219,7 @@ func (o *outbox) next() ([]byte, error) {
 	}
 }
 
-// finish makes the outbox refuse further frames. The first reason is kept.
+// finish makes the outbox drop further frames. The first reason is kept.
 func (o *outbox) finish(reason error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -176,7 +176,7 @@ func (c *mcpCall) wait(stop <-chan struct{}) (json.RawMessage, error) {
 	}
 }
 
-// cancel asks the server to cancel the call. The server still sends an answer.
+// cancel asks the server to cancel the call. The server may still send an answer.
 func (c *mcpCall) cancel(reason string) {
 	c.link.notify("notifications/cancelled", encode(struct {
 		RequestID int64  `json:"requestId"`

@@ -74,8 +74,8 @@ func (h *Host) subscribeLocked(c *conn, raw json.RawMessage) (any, error) {
 	return subscribeResult{FlowControl: w.agreed()}, nil
 }
 
-// subscribeLocked subscribes the connection to a channel. It returns the window if one
-// was requested and its limits are acceptable.
+// subscribeLocked subscribes the connection to a channel. It returns the window, or nil
+// if none was requested or possible.
 func (c *conn) subscribeLocked(channel string, params subscribeParams) *window {
 	c.unsubscribeLocked(channel)
 	sub := &subscription{

@@ -225,7 +225,7 @@ func letsAnswer(policy gate.Policy, e *notice.Event) bool {
 
 // dispatch sends an answer to the host, on a new connection with the authority of the person who
 // answered. If the host does not accept the answer, the question is open to other answers again.
-// After an error, no byte was sent.
+// After an error, no byte of the answer was sent.
 func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.Answer) (result notice.Result, err error) {
 	defer func() {
 		if result != notice.Given {

@@ -103,10 +103,10 @@ func (k *kick) endPreview(a *Agent) (ended int, err error) {
 	return ended, nil
 }
 
-// kick ends the connections, or the preview, that k names, and returns their
-// number. It blocks the kicked subject, or the connection's token, for k.For. It
-// also closes the previews of the connections' subjects. Each kind of target has its
-// branch.
+// kick ends the connections, or the preview, that k names. It blocks the kicked
+// subject, or the connection's token, for k.For. It also closes the previews of the
+// connections' subjects or of the kicked subject. It returns the number of ended
+// connections, or of previews if there was no connection.
 func (a *Agent) kick(k kick) (ended int, err error) {
 	if k.Preview != "" {
 		return k.endPreview(a)

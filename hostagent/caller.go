@@ -96,7 +96,7 @@ func (a *Agent) dialForMonitor(ctx context.Context, accepted func()) (hostSocket
 
 // dialUpstream connects to the host. A refused connection proves that the
 // host's process has ended, so dialUpstream forgets the clientIds of all
-// subjects.
+// subjects, and the host's state.
 func (a *Agent) dialUpstream(ctx context.Context, upstream Upstream) (hostSocket, error) {
 	sock, err := upstream.dial(ctx, a.cfg.MaxFrame)
 	if isRefused(err) {

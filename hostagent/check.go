@@ -9,8 +9,8 @@ import (
 )
 
 // Check tests in turn what Run needs: the token, the relay, NATS and the host.
-// It calls ok for each success, and returns the first problem with a remedy. It
-// does not serve clients.
+// It calls ok for each success, and returns the first problem. It does not serve
+// clients.
 func (a *Agent) Check(ctx context.Context, ok func(result string)) error {
 	ok(fmt.Sprintf("token: for host %s of tenant %s", a.host, a.tenant))
 	for _, relay := range a.cfg.Relays {

@@ -18,7 +18,7 @@ import (
 //
 //	GET  /clients  → Clients
 //	GET  /devices  → Devices, at a sealed host
-//	POST /devices  DeviceOrder → PairingCode for "pair", else {}
+//	POST /devices  DeviceOrder → PairingCode for "pair", SealedLink for "link", else {}
 //	POST /kick     {"conn"} or {"subject"}, and "for" in nanoseconds; or {"preview"} → {"ended"}
 //
 // An error is {"error"}.
@@ -159,8 +159,8 @@ func (c Control) KickConn(ctx context.Context, id string, bar time.Duration) (en
 	return c.kick(ctx, kick{Conn: id, For: bar})
 }
 
-// KickSubject ends a subject's connections, and blocks the subject for a time. It returns the
-// number of connections.
+// KickSubject ends a subject's connections and previews, and blocks the subject for a time. It
+// returns the number of ended connections, or of previews if there was no connection.
 func (c Control) KickSubject(ctx context.Context, subject string, bar time.Duration) (ended int, err error) {
 	return c.kick(ctx, kick{Subject: subject, For: bar})
 }

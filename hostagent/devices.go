@@ -23,10 +23,10 @@ type DeviceOrder struct {
 	Do      string      `json:"do"` // pair, confirm, refuse, remove or link
 	Subject string      `json:"subject,omitempty"`
 	Level   auth.Access `json:"level,omitempty"`
-	Console string      `json:"console,omitempty"` // with pair: the console's URL, instead of Sealing.Console
+	Console string      `json:"console,omitempty"` // with "pair": the console's URL, instead of Sealing.Console
 	Device  string      `json:"device,omitempty"`  // fingerprint, or a grant's serial to remove
 
-	// With link.
+	// With "link".
 	Session string `json:"session,omitempty"` // URI of the session
 	Seconds int    `json:"seconds,omitempty"` // how long the link is valid; 0 for an hour
 	People  int    `json:"people,omitempty"`  // most connections at the same time; 0 for 64

@@ -66,7 +66,7 @@ type Config struct {
 
 	Sealed *Sealing // seals the host, with keys and devices in StateDir; nil: not sealed
 
-	StateDir string // directory of the run file, which lets a successor release the host after a crash; "": none
+	StateDir string // directory for state that outlives this process: the run file, keys, waiting items; "": none
 
 	Control string // path of the control socket; "": none
 
@@ -133,7 +133,7 @@ type Agent struct {
 	awake    *awake.Keeper
 
 	ledger *notice.Ledger // events to report to relays
-	watch  *watch.Watch   // detects events and working agents; nil if nothing needs this
+	watch  *watch.Watch   // detects events and working agents; nil: see newWatch
 
 	last    lastStates
 	waiting *waitingItems
@@ -423,7 +423,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 		},
 		Retrying: func(attempt int, err error, wait time.Duration) {
 			if attempt > 5 && attempt%10 != 0 {
-				return // already logged
+				return // only every tenth is logged
 			}
 			a.cfg.Log.Info("reconnecting", "attempt", attempt, "after", wait.Round(time.Millisecond), "reason", err)
 		},
@@ -474,7 +474,7 @@ func orDone(ctx, other context.Context) context.Context {
 	return ctx
 }
 
-// ended returns why Run ended: nil if ctx ended.
+// ended returns why Run ended: nil if err is the end of ctx.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil

@@ -32,7 +32,7 @@ type hostWriter struct {
 	queue    []delivery   // bounded by the connection's credit
 	writing  bool         // a writer runs, or has ended for good
 	closed   *clientClose // nil while the client is connected
-	clientID string       // from the client's last initialize or reconnect
+	clientID string       // from the client's initialize or reconnect
 }
 
 // A clientClose is the code and reason of a client's close.
@@ -110,7 +110,7 @@ func (w *hostWriter) nextBatch() (queue []delivery, end bool) {
 	return queue, end
 }
 
-// setSocket sets the socket for the client's messages; nil stops writing.
+// setSocket sets the socket for the client's messages. With nil, no further writer starts.
 func (w *hostWriter) setSocket(sock hostSocket) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

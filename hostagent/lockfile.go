@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// At each start, VS Code's command line (code agent host) writes the address
+// At each start, VS Code's command line ("code agent host") writes the address
 // and connection token of its agent host to a lock file in the cli directory of
 // the user's VS Code; each VS Code quality (stable, insiders) has its own file.
 // The upstream lock:/path names such a file, which the host-agent reads for

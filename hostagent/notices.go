@@ -16,7 +16,7 @@ type Notify string
 
 // Values of Notify.
 const (
-	NotifyOff   Notify = "off"   // no events; the host-agent needs no extra connection to the host
+	NotifyOff   Notify = "off"   // no events
 	NotifyNeeds Notify = "needs" // events that need a person
 	NotifyAll   Notify = "all"   // also events of agents that finished or failed
 )
@@ -31,9 +31,8 @@ const (
 	noticeTimeout = 2 * time.Second
 )
 
-// notices exchanges everything with relays that belongs to no client's connection, until ctx
-// ends: events and answers to them, last states of sessions, waiting items, orders to wake
-// machines, and revocations of kept connections.
+// notices exchanges with relays, until ctx ends: events and answers to them, last states of
+// sessions, waiting items, orders to wake machines, and revocations of kept connections.
 func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	var watching sync.WaitGroup
 	defer watching.Wait()

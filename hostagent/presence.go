@@ -82,7 +82,7 @@ func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
 
 // Times of an announcement of sleep.
 const (
-	sleepDelay   = 2 * time.Second // for writing the last state of sessions, and a relay's confirmation
+	sleepDelay   = 2 * time.Second // for writing the last state of sessions, and again for a relay's confirmation
 	settledEvery = 20 * time.Millisecond
 )
 

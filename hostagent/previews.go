@@ -30,8 +30,8 @@ import (
 //	DELETE /?id=…       closes one of the listed previews
 //
 // A preview stays open until it is closed, its session is removed, the owner kicks its
-// subject, or it is unused for previewIdle. Each preview has a new id, so an address of a
-// closed preview never works again.
+// subject or a connection of that subject, or it is unused for previewIdle. Each preview
+// has a new id, so an address of a closed preview never works again.
 
 // Bounds of previews.
 const (

@@ -120,7 +120,7 @@ func checkPlain(relays, nats []string) error {
 	return nil
 }
 
-// isLoopback reports whether a URL's host is this machine. It does not ask DNS.
+// isLoopback reports whether a URL's host is localhost or a loopback address.
 func isLoopback(host string) bool {
 	at, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && at.Unmap().IsLoopback()

@@ -33,7 +33,7 @@ type occasion struct{ kind, class string }
 type tally struct{ all, reported int64 }
 
 // count records a gate event. It logs the first, tenth, hundredth … event of each
-// occasion.
+// occasion, except refusals.
 func (r *reporter) count(kind, class, method string) {
 	r.mu.Lock()
 	if r.counts == nil {

@@ -16,7 +16,7 @@ import (
 // Bounds of audiences at a sealed host.
 const (
 	audienceAhead = 1 << 20 // most bytes of host messages that the audience has not handled yet
-	viewerQueue   = 8 << 20 // most bytes in the queue of a viewer, in addition to its first message
+	viewerQueue   = 8 << 20 // most bytes in the queue of a viewer; a single message may be larger
 )
 
 // viewers returns the pool in which the viewers of a link share a connection to the host. Each

@@ -23,7 +23,7 @@ type viewerCrowd struct {
 
 	mu      sync.Mutex    // guards the fields below; may be locked while a sealing's mutex is held
 	keys    *sealed.Crowd // the crowd's keys; nil without members
-	until   time.Time     // at this time, all members leave and get new keys
+	until   time.Time     // at the next message after this time, all members leave and get new keys
 	members map[*sealing]*viewerSocket
 	left    []routing.ClientConn // members that have left by themselves since the last message
 	judge   *sealing             // the member whose gates decide for all; it may have left
@@ -144,7 +144,7 @@ func (c *hostConn) leaveCrowd() {
 
 // endCrowds ends the keys of all crowds in which the client was, when its connection ends. If now is
 // true, the keys end at once, so a client that the host-agent closes cannot read on. Otherwise, the
-// keys end after leftTime. The sealing's mutex is held.
+// keys end within leftTime. The sealing's mutex is held.
 func (s *sealing) endCrowds(now bool) {
 	for _, c := range s.seats {
 		c.expire(now)
@@ -165,7 +165,7 @@ func (c *viewerCrowd) removeLocked(s *sealing) {
 	}
 }
 
-// expire ends the crowd's keys: at once if now is true, else after leftTime.
+// expire ends the crowd's keys: at once if now is true, else within leftTime.
 func (c *viewerCrowd) expire(now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

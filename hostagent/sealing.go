@@ -304,9 +304,9 @@ type sealedAsk struct {
 	ID     int64  `json:"id"`
 	Do     string `json:"do"`
 	Device string `json:"device,omitempty"`
-	Parts  bool   `json:"parts,omitempty"` // with share: the client also supports shared parts
+	Parts  bool   `json:"parts,omitempty"` // with "share": the client also supports shared parts
 
-	// With push: the browser's notification target at the relay, and the browser's keys.
+	// With "push": the browser's notification target at the relay, and the browser's keys.
 	Target  string `json:"way,omitempty"`
 	Details bool   `json:"details,omitempty"`
 	sealed.Subscription
@@ -317,7 +317,7 @@ type sealedAnswer struct {
 	ID      int64        `json:"id"`
 	Devices []DeviceInfo `json:"devices,omitzero"`
 	Done    bool         `json:"done,omitempty"`
-	Signer  string       `json:"verifier,omitempty"` // with push: verifies the host's notifications
+	Signer  string       `json:"verifier,omitempty"` // with "push": verifies the host's notifications
 	Error   string       `json:"error,omitempty"`
 }
 

@@ -27,7 +27,7 @@ const (
 // SealedLink is a new link to one session of a sealed host. The link contains the keys of
 // a device, which all viewers of the link use.
 type SealedLink struct {
-	ID      string    `json:"id"` // the fingerprint of the link's device, as host-agent devices shows it
+	ID      string    `json:"id"` // the fingerprint of the link's device, as "host-agent devices" shows it
 	Host    string    `json:"host"`
 	HostKey string    `json:"hostKey"` // the host's public key in base64url
 	Keys    string    `json:"keys"`    // the keys of the link's device, in the form of sealed.LinkKeys
@@ -55,7 +55,7 @@ func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
 }
 
 // newLinkDevice returns a device for a link. Its fingerprint, which is the link's ID, does not begin
-// with a hyphen: host-agent unshare would read such an ID as flags.
+// with a hyphen: "host-agent unshare" would read such an ID as flags.
 func newLinkDevice() (d *sealed.Device, err error) {
 	for d, err = sealed.NewDevice(); err == nil && strings.HasPrefix(d.Identity().Fingerprint().String(), "-"); {
 		d, err = sealed.NewDevice()

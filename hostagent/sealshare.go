@@ -71,7 +71,7 @@ type sharedMessage struct {
 }
 
 // message returns a message sealed for the reader's set, or nil if the reader must get it
-// in its own stream. It keeps plain and channel. The reader's mutex is held.
+// in its own stream. It keeps plain. The reader's mutex is held.
 func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -245,7 +245,7 @@ func (h *sealShares) leave(s *sealing, now bool) {
 	}
 }
 
-// unsubscribed removes a connection from the sets of a channel.
+// unsubscribed removes a connection from its set of a channel.
 func (h *sealShares) unsubscribed(s *sealing, channel []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

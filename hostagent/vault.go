@@ -191,7 +191,7 @@ var errManyRemoved = errors.New("this host has removed too many devices and gran
 // from the host's own terminal, which may fill the whole list of removals.
 func (v *vault) remove(what string, owner bool) error {
 	if _, err := sealed.ParseFingerprint(what); err != nil {
-		return fmt.Errorf("%w: host-agent devices lists them", err)
+		return fmt.Errorf("%w: \"host-agent devices\" lists them", err)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -240,7 +240,7 @@ func (v *vault) devices() []DeviceInfo {
 	return list
 }
 
-// A pairingCode is the code that is valid at the moment.
+// A pairingCode is the latest code; it may have expired.
 type pairingCode struct {
 	code    sealed.Code
 	subject string
@@ -368,7 +368,7 @@ func (v *vault) decide(fingerprint string, admitted bool) error {
 			return nil
 		}
 	}
-	return errors.New("no such device waits: host-agent devices lists them")
+	return errors.New(`no such device waits: "host-agent devices" lists them`)
 }
 
 // leave ends the wait of a device. If admitted is true, it stores the device durably.

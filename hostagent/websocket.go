@@ -49,7 +49,7 @@ const (
 	readSize   = routing.MaxLent + maxHeader // of a read
 	writeSize  = 64 << 10                    // of a write
 	maxControl = 125                         // payload of a control frame
-	growStep   = 1 << 20                     // most that is allocated because of a frame header, before its bytes arrive
+	growStep   = 1 << 20                     // most that is allocated because of a frame header, before as many bytes have arrived
 )
 
 var (
@@ -325,8 +325,7 @@ func (s *webSocket) getBuffer() (err error) {
 	return nil
 }
 
-// appendNext appends n bytes to a message that has its own buffer. The buffer grows only
-// as bytes arrive.
+// appendNext appends n bytes to a message that has its own buffer.
 func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
 	pieces := len(message) > 0 // the message has several frames
 	for n > 0 {
@@ -357,7 +356,7 @@ func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
 	return message, nil
 }
 
-// putBack releases the read buffer if all its bytes are read.
+// putBack releases the read buffer if all its bytes are read, or reading has failed.
 func (s *webSocket) putBack() {
 	if s.buf != nil && (s.from == s.to || s.err != nil) {
 		readBuffers.Put(s.buf)

@@ -194,7 +194,7 @@ func (d *demo) plays(s *script, prompt string) bool {
 }
 
 // speak plays the turns of the live session one after another, until the session or the
-// host ends. It pauses while a client uses the session.
+// host ends. It waits while another turn runs.
 func (d *demo) speak(ctx context.Context) {
 	for next, pause := 0, demoBreak; ; {
 		select {

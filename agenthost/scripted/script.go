@@ -111,8 +111,8 @@ const (
 
 var streamPattern = regexp.MustCompile(`^stream (\d{1,7}) (\d{1,5})(?: (\d{1,8}))?\s*$`)
 
-// parseStream parses the prompt "stream N MS [SIZE]": N deltas with SIZE bytes each,
-// MS milliseconds apart.
+// parseStream parses the prompt "stream N MS [SIZE]": N deltas with at least SIZE bytes
+// each, MS milliseconds apart.
 func parseStream(prompt string) (n int, pause time.Duration, size int, ok bool) {
 	m := streamPattern.FindStringSubmatch(prompt)
 	if m == nil {

@@ -158,8 +158,8 @@ func (l *Log) Clear() error {
 	return err
 }
 
-// Sync closes the log's file, and returns a function that flushes the file to the disk.
-// That function may run at the same time as other calls.
+// Sync returns a function that flushes the log's file to the disk and closes it. That
+// function may run at the same time as other calls: Append opens the file again.
 func (l *Log) Sync() func() error {
 	f := l.file
 	l.file = nil
