@@ -204,7 +204,7 @@ const (
 	EndCancelled   EndReason = "cancelled"
 )
 
-// An End describes the end of a turn. It is ignored if Prompt returns an error.
+// An End describes the end of a turn. Reason is ignored if Prompt returns an error.
 type End struct {
 	Reason EndReason // empty: EndComplete
 	Usage  *Usage    // nil: the usage that the agent has reported last

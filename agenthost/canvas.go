@@ -22,14 +22,14 @@ type canvas struct {
 	input    json.RawMessage
 	title    string
 	status   string
-	url      string // address for clients of AHP 0.9 with the capability canvas
+	url      string // address for clients before AHP 0.10 with the capability canvas
 	web      string // address for clients of AHP since 0.10: http:, https: or empty
 	stale    bool
 
 	// Set only for the host's own canvases.
 	app   *Canvas
-	notes []string // notes written by the user
-	round int      // number of openings, and of changes by the provider
+	notes []string
+	round int // number of openings, and of changes by the provider
 }
 
 type canvasState struct {

@@ -19,12 +19,12 @@ type chat struct {
 	turns    []*turn
 	active   *turn    // turn that runs; nil: none
 	seat     *seat    // the agent's conversation for this chat
-	log      *chatLog // nil if the host has no storage
+	log      *chatLog // nil until it is needed
 	draft    json.RawMessage
 	queued   []pendingMessage
 	steering *pendingMessage
 
-	// Set only for chats that the agent has created.
+	// Empty for a chat that was created with its session.
 	title         string
 	origin        chatOrigin
 	interactivity string

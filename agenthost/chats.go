@@ -52,7 +52,7 @@ func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, err
 	case h.chats[params.Chat] != nil:
 		return nil, fail(ahp.CodeAlreadyExists, "Chat already exists: %s", params.Chat)
 	case !strings.HasPrefix(params.Chat, chatScheme) || len(s.listed) >= maxChats:
-		return nil, fail(ahp.CodeInvalidParams, "Not the URI of a new chat: %s", params.Chat)
+		return nil, fail(ahp.CodeInvalidParams, "Not the URI of a new chat, or too many chats: %s", params.Chat)
 	}
 	ch := &chat{session: s, uri: params.Chat, status: statusIdle, modified: h.cfg.Now()}
 	if params.Source != nil {

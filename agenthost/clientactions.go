@@ -150,7 +150,7 @@ func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string
 	ch.seat.startLocked()
 }
 
-// maxTitle bounds a title taken from a prompt, in characters.
+// maxTitle bounds the result of titleOf, in characters.
 const maxTitle = 100
 
 func titleOf(prompt string) string {

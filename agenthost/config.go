@@ -93,8 +93,8 @@ type Config struct {
 	Meta json.RawMessage
 
 	// Recorder, if set, is called with each received frame before it is handled, and with
-	// each frame to send before it is written. Calls for different connections overlap.
-	// Recorder must not block or change the frame; it may keep it.
+	// each frame to send before it is written. Calls may overlap. Recorder must not block
+	// or change the frame; it may keep the frame.
 	Recorder func(Frame)
 }
 
@@ -128,7 +128,7 @@ const (
 	maxTerminals     = 64      // at once
 	maxClients       = 1000    // records of absent clients
 	maxDeleted       = 10_000  // sessions remembered as deleted
-	maxInFlight      = 64      // requests of a connection that wait for another client
+	maxInFlight      = 64      // requests of a connection that run in goroutines
 	maxTerminalBytes = 1 << 20 // of one terminal's content
 )
 

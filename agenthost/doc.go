@@ -28,8 +28,8 @@
 //
 // # Storage
 //
-// With [Config.Storage], sessions survive the host: see package transcript. A change is
-// on disk before clients see it. If the host ends during a turn, the turn ends with an
+// With [Config.Storage], sessions survive the host: see package transcript. A turn's action
+// is on disk before clients see it. If the host ends during a turn, the turn ends with an
 // error of the type interrupted. Turns of chats without subscribers are not in memory.
 //
 // # Repositories
@@ -126,7 +126,7 @@
 // The host numbers its requests 1, 2, 3… over all clients. resourceRead of
 // vscode-agent-client://<clientId>/file/-/path asks that client resourceRead {uri},
 // then resourceResolve, and returns its result. vscode/devContainers/connect asks the
-// same client vscode/requestWorkspaceTrust {workspace}.
+// requesting client vscode/requestWorkspaceTrust {workspace}.
 //
 // # Client actions
 //
@@ -135,7 +135,7 @@
 // chat/turnCancelled for the active turn without duration. Actions without an effect
 // here are echoed too, except unknown type families and chat/… on other channels.
 // chat/workingDirectorySet, chat/workingDirectoryRemoved and every action on a deleted
-// session are echoed with a rejectionReason.
+// session's default chat are echoed with a rejectionReason.
 //
 // # Turns
 //
@@ -248,7 +248,8 @@
 //
 // # Files
 //
-// file: URIs reach below [Config.Root] or into [Config.Files]; all others get -32009.
+// file: URIs reach below [Config.Root] or [Config.Folders], or into [Config.Files]; all
+// other file: URIs get -32009.
 // demo-blob:/<n> is generated text, n bytes long. Watches report changes made by
 // clients through this host.
 //

@@ -63,7 +63,7 @@ type sessionTable struct {
 	catalog[*session]
 
 	deleted   []string                 // URIs of deleted sessions, the oldest first
-	creating  map[string]chan struct{} // URIs of sessions that requests are creating; closed when the session exists
+	creating  map[string]chan struct{} // URIs of sessions that requests are creating; closed when the request has finished
 	providers []*provider              // the agents
 	listedAt  time.Time                // when the host last asked agents for conversations that began without it
 	store     *transcript.Store        // nil: sessions end with the host
@@ -108,7 +108,7 @@ type resources struct {
 var errHostClosed = errors.New("host shutting down")
 
 // New returns a host. It starts nothing and serves nothing yet. It fails if cfg is
-// invalid, or if a directory in cfg cannot be opened.
+// invalid, or if a directory in cfg cannot be opened or locked.
 func New(cfg Config) (*Host, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

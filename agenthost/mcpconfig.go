@@ -96,7 +96,7 @@ const (
 	scopePublish = "tasks.publish"
 )
 
-// DemoMCPToken is valid at servers for which Tokens is empty.
+// DemoMCPToken is valid at servers for which Tokens is nil.
 const DemoMCPToken = "demo-grant"
 
 // checkMCP returns a validated copy of the servers with defaults.

@@ -422,7 +422,7 @@ func (ss *sessionTable) deletedLocked(uri string) bool {
 	return slices.Contains(h.sessions.deleted, uri)
 }
 
-// listSessionsLocked answers listSessions with a single page, oldest first.
+// listSessionsLocked answers listSessions with a single page.
 func (ss *sessionTable) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
 	h := ss.host
 	h.sessions.startListsLocked()

@@ -366,8 +366,8 @@ func splitLines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// ErrRefused reports that a person has refused a tool call, and the agent offers no
-// option for a refusal.
+// ErrRefused reports that the agent offers no option that agrees with a person's answer,
+// such as a refusal.
 var ErrRefused = fmt.Errorf("the user has refused: %w", ErrEnded)
 
 // Ask asks for permission for a tool call, waits for the first answer of any client,

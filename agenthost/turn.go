@@ -43,14 +43,14 @@ type Turn struct {
 	used      Usage
 }
 
-// Bounds of a turn. Above them, the host drops content and notes that in the turn.
+// Bounds of a turn. The host drops what exceeds them, and notes dropped content in the turn.
 const (
 	maxTurnBytes = 16 << 20 // texts and contents
 	maxTurnTools = 2000
 )
 
-// deltaPause is the shortest time between two published deltas: the host merges the
-// deltas that arrive in between.
+// deltaPause is how long the host collects deltas after a published delta, unless
+// something else follows them.
 const deltaPause = 2 * time.Millisecond
 
 func newTurn(ch *chat, t *turn, past bool) *Turn {

@@ -10,8 +10,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// watchPrefix begins the channels of resource watches. The watched URI follows in
-// base64url, and is a watch's only state.
+// watchPrefix begins the channels of resource watches. The JSON of a watch, which is
+// its only state, follows in base64url.
 const watchPrefix = "ahp-resource-watch://r/"
 
 type watch struct {

@@ -2,5 +2,5 @@
 
 package hostagent
 
-// bootID returns "": machines cannot be distinguished on this system.
+// bootID returns "": boots cannot be distinguished on this system.
 func bootID() string { return "" }

@@ -41,7 +41,7 @@ type hostConn struct {
 	report  *reporter
 	traced  *tracing.ConnTracer // traces requests; nil without tracing
 	counts  counts
-	kicked  atomic.Bool // the host's owner has kicked this client
+	kicked  atomic.Bool // the host-agent ends this connection: a kick, a removed device or a private session
 	hasKeys atomic.Bool // the client has requested the keys of remembered sessions
 	signIns signIns
 
@@ -208,8 +208,8 @@ func (c *hostConn) leave(code ahp.CloseCode, reason string) {
 	time.AfterFunc(leaveTime, c.cancel)
 }
 
-// isSentAway reports whether the client may not return with the same token: the host's owner kicked
-// it, or the token expired or was revoked.
+// isSentAway reports whether the client's canvases end with its connection: the host-agent ends the
+// connection (see kicked), or the token expired or was revoked.
 func (c *hostConn) isSentAway() bool {
 	bye := c.writer.left()
 	return c.kicked.Load() || bye != nil && bye.code == ahp.CloseTokenEnded

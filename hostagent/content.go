@@ -142,7 +142,7 @@ const stateTime = 5 * time.Second
 type ask struct {
 	about *view.Ask     // the channel whose state is requested
 	waits bool          // the client's messages wait for the answer
-	reply chan<- []byte // receives the answer to a read for a canvas by URL; has capacity 1
+	reply chan<- []byte // receives the host's answer; has capacity 1
 	id    []byte
 }
 

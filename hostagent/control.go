@@ -128,7 +128,7 @@ func (a *Agent) serveControl(ctx context.Context) {
 	}
 	listener, remove, err := ListenPrivate(a.cfg.Control)
 	if err != nil {
-		a.cfg.Log.Error("control socket unavailable", "effect", "host-agent clients and kick cannot reach this host-agent", "error", err)
+		a.cfg.Log.Error("control socket unavailable", "effect", `commands such as "host-agent clients" cannot reach this host-agent`, "error", err)
 		return
 	}
 	a.cfg.Log.Info("control socket opened", "path", a.cfg.Control)

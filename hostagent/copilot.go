@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// GitHub Copilot CLI's AHP host (copilot --ahp-host) writes no lock file. Its
+// GitHub Copilot CLI's AHP host ("copilot --ahp-host") writes no lock file. Its
 // address and connection token can be read from its command line if they were
 // given there. If Copilot generated the token, only its terminal shows it.
 

@@ -31,7 +31,7 @@ type credential struct {
 // maxCredentialFile bounds the file, in bytes, far above real sizes.
 const maxCredentialFile = 64 << 10
 
-// OpenCredentialFile opens and checks a file made by host-agent enroll.
+// OpenCredentialFile opens and checks a file made by [Enroll] or [Pair].
 func OpenCredentialFile(path string) (*CredentialFile, error) {
 	f := &CredentialFile{path: path}
 	if _, _, err := f.read(); err != nil {
@@ -66,7 +66,7 @@ func (f *CredentialFile) read() (c credential, key *auth.HostKey, err error) {
 	info, err := os.Stat(f.path)
 	switch {
 	case err != nil:
-		return c, nil, fmt.Errorf("credentials file: %w; host-agent enroll makes one", err)
+		return c, nil, fmt.Errorf("credentials file: %w; \"host-agent enroll\" makes one", err)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
 		return c, nil, fmt.Errorf("credentials file %s has mode %04o, so other users may read it; run: chmod 600 %[1]s", f.path, info.Mode().Perm())
 	case info.Size() > maxCredentialFile:
@@ -77,7 +77,7 @@ func (f *CredentialFile) read() (c credential, key *auth.HostKey, err error) {
 		return c, nil, fmt.Errorf("credentials file: %w", err)
 	}
 	if json.Unmarshal(data, &c) != nil || c.Credential == "" {
-		return c, nil, fmt.Errorf("credentials file %s is damaged; want a file written by host-agent enroll", f.path)
+		return c, nil, fmt.Errorf("credentials file %s is damaged; want a file written by \"host-agent enroll\"", f.path)
 	}
 	if key, err = auth.ReadHostKey(c.Key); err != nil {
 		return c, nil, fmt.Errorf("credentials file %s: %w", f.path, err)

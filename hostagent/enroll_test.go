@@ -360,8 +360,8 @@ func TestCredentialFileRefuses(t *testing.T) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
-	if _, err := OpenCredentialFile(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "host-agent enroll makes one") {
-		t.Errorf("OpenCredentialFile without a file: %v; want that host-agent enroll makes one", err)
+	if _, err := OpenCredentialFile(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), `"host-agent enroll" makes one`) {
+		t.Errorf("OpenCredentialFile without a file: %v; want that \"host-agent enroll\" makes one", err)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"ahprelay/internal/retryafter"
 )
 
-// maxLater bounds the pause after repeated refusals for a limit.
+// maxLater bounds the pause after a refusal.
 const maxLater = 5 * time.Minute
 
 // A limitError reports that a relay refused a request because of a limit (HTTP
@@ -44,7 +44,7 @@ func (p *pausing) err() error {
 }
 
 // refused begins a pause, and returns its end. After a refusal for a limit, the pause lasts
-// as long as the relay demanded, and twice as long after each further refusal, with jitter.
+// between half and all of the time that the relay demanded, doubled for each further refusal.
 // For a busy relay, package retryafter decides.
 func (p *pausing) refused(e *limitError) (until time.Time) {
 	p.mu.Lock()

@@ -40,8 +40,8 @@ type CanvasLive string
 // Values of CanvasLive.
 const (
 	CanvasOn   CanvasLive = "on"   // clients have the same rights by URL as in band
-	CanvasRead CanvasLive = "read" // all clients may only look: GET and HEAD
-	CanvasOff  CanvasLive = "off"  // no canvases by URL; clients read them in band
+	CanvasRead CanvasLive = "read" // all clients may only look: GET and HEAD, and WebSockets with CanvasSockets
+	CanvasOff  CanvasLive = "off"  // no canvases by URL, except content that the host itself serves
 )
 
 func (l CanvasLive) check() error {
@@ -321,8 +321,7 @@ func (l *live) isForNow(s *canvasStream, err error) bool {
 	})
 }
 
-// errAway reports that the canvas's client has no connection, and had none
-// recently.
+// errAway reports that no connection shows the canvas to the client.
 var errAway = errors.New("no client that views this canvas is connected to the host")
 
 // watch ends the streams that are no longer permitted, until ctx ends. It

@@ -73,7 +73,7 @@ type monitor struct {
 	log      *slog.Logger
 	resume   time.Duration       // how long the host's machine may be unreachable before connections count as lost
 	gone     func()              // called when resume is over, and again while the machine stays unreachable; may be nil
-	heard    func() time.Time    // time of the host's last message to a client; nil without clients
+	heard    func() time.Time    // time of the host's last message to a client; may be nil
 	changed  func(now condition) // called in order; must neither block nor call the monitor
 	poke     chan struct{}       // ends the current wait early; capacity 1
 

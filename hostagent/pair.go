@@ -14,7 +14,7 @@ import (
 	"ahprelay/auth/device"
 )
 
-// findTime bounds the check for a listener on this machine.
+// findTime bounds each check whether a host answers at an address.
 const findTime = time.Second
 
 // A Pairing lets a person who is signed in at a relay approve a host-agent (RFC 8628).

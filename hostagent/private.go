@@ -25,8 +25,8 @@ import (
 //	← {"id":1,"result":{"sessions":["s:/1"]}}   the subject's private sessions
 //
 // Without the member private, the request only lists. The host-agent answers; the host
-// never receives it. When a session becomes private, the host-agent ends the connections
-// of all other subjects, so they reconnect under the new rules. Relays keep no last
+// never receives it. When a session becomes private, the host-agent ends all connections of
+// other subjects or at the level look, so they reconnect under the new rules. Relays keep no last
 // state of private sessions, and notify only their owner. At the level look, viewers may
 // share a connection, so they never see private sessions. People who operate the host can
 // still read a private session's files and use its terminals.

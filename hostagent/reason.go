@@ -14,7 +14,7 @@ import (
 
 // Close reasons while the host is away. Clients, and people with access to the host,
 // may read them, so they never contain the host's addresses, names or paths. The
-// owner finds these details in the log, and with host-agent check.
+// owner finds these details in the log, and with "host-agent check".
 const (
 	reasonSilent      = "the host does not answer"
 	reasonNobody      = "nothing listens at the host's address"

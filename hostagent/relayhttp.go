@@ -55,11 +55,11 @@ func (e *RefusedError) Error() string {
 		return fmt.Sprintf("the relay is at another URL: %s; change --relay", e.Text)
 	case e.Status == http.StatusUnauthorized && e.Credential:
 		return fmt.Sprintf("the relay refuses the credential: %s; unless it was revoked or has expired, a copy of its file has renewed it: "+
-			"run relay revoke --host to end both, then host-agent enroll", e.Text)
+			"run \"relay revoke --host\" to end both, then \"host-agent enroll\"", e.Text)
 	case e.Status == http.StatusUnauthorized:
-		return fmt.Sprintf("the relay refuses the enrolment token: %s; get a new one with relay token host", e.Text)
+		return fmt.Sprintf("the relay refuses the enrolment token: %s; get a new one with \"relay token host\"", e.Text)
 	case e.Status == http.StatusNotFound, e.Status == http.StatusMethodNotAllowed:
-		return fmt.Sprintf("no relay at that URL (HTTP %d); check --relay, or the URL of up: usually only scheme, host and port, as in https://relay.example.com", e.Status)
+		return fmt.Sprintf("no relay at that URL (HTTP %d); check --relay, or the URL of \"up\": usually only scheme, host and port, as in https://relay.example.com", e.Status)
 	}
 	return fmt.Sprintf("the relay refuses (HTTP %d): %s", e.Status, e.Text)
 }

@@ -17,7 +17,7 @@ import (
 	"ahprelay/routing/audience"
 )
 
-// Sealing configures a sealed host. Show and Confirm may be nil, because host-agent devices
+// Sealing configures a sealed host. Show and Confirm may be nil, because "host-agent devices"
 // also shows codes and confirms devices.
 type Sealing struct {
 	// Console is the address at which links in QR codes begin: a console that the relay
@@ -40,7 +40,7 @@ const (
 
 // Close reasons before the first record. The relay can read them.
 const (
-	sealedReason = "this host is sealed: pair this device with ahp-connect pair"
+	sealedReason = `this host is sealed: pair this device with "ahp-connect pair"`
 	unsealable   = "no valid sealed handshake"
 )
 
@@ -64,7 +64,7 @@ type sealedConn struct {
 	conn  *routing.AgentConn
 	open  routing.Open // from the relay: only its ID and Remote are trusted
 	log   *slog.Logger
-	life  context.Context // ends with the client, or with the host-agent
+	life  context.Context // ends with the handshake, the client or the host-agent
 	end   context.CancelFunc
 
 	came chan struct{} // signals that early has grown; capacity 1
@@ -391,7 +391,7 @@ func (s *seals) showFirstCode() {
 		return
 	}
 	if a.cfg.Sealed.Show == nil {
-		a.cfg.Log.Info("sealed host without a paired device", "hint", "host-agent devices --pair shows a code")
+		a.cfg.Log.Info("sealed host without a paired device", "hint", `"host-agent devices --pair" shows a code`)
 		return
 	}
 	code, err := s.newCode(DeviceOrder{})

@@ -47,7 +47,7 @@ const (
 
 // RunSentinel waits until the host-agent at the other end of the pipe has ended. If no
 // farewell arrived, RunSentinel releases the host for that host-agent, so relays close
-// its clients and the next host-agent can serve the host at once. It retries for
+// its clients and the next host-agent can serve the host at once. It tries for at most
 // sentinelTime, and returns the last error.
 func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 	in, err := readSentinelInput(pipe)
@@ -73,7 +73,7 @@ func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
 	for lines.Scan() {
 		var next sentinelInput
 		if err := json.Unmarshal(lines.Bytes(), &next); err != nil {
-			return sentinelInput{}, fmt.Errorf("sentinel: malformed standard input; this command is started by host-agent run only: %w", err)
+			return sentinelInput{}, fmt.Errorf("sentinel: malformed standard input; this command is started by \"host-agent run\" only: %w", err)
 		}
 		if in = next; in.Farewell {
 			break

@@ -49,7 +49,7 @@ func TestSentinelDoesNothingAfterFarewell(t *testing.T) {
 		{"no input", "", ""},
 		{"farewell", w + `{"farewell":true}` + "\n" + w, ""},
 		{"farewell at once", `{"farewell":true}` + "\n", ""},
-		{"started by hand", "hello\n", "started by host-agent run only"},
+		{"started by hand", "hello\n", `started by "host-agent run" only`},
 		{"no end", strings.Repeat("x", maxSentinelInput+1), "too long"},
 		{"half a line", w[:20], "malformed standard input"},
 	} {

@@ -17,8 +17,8 @@ import (
 // too.
 type Sharing struct {
 	Relays      []string               // required; base URLs of one cluster's relays
-	Token       func() (string, error) // required; returns the enrolment token or the credential, as in Config
-	Credentials *CredentialFile        // used in place of Token, as in Config
+	Token       func() (string, error) // required; returns the enrolment token or the credential
+	Credentials *CredentialFile        // holds the credential's key; nil with an enrolment token
 	Plain       bool                   // permits http:// beyond this machine, as in Config
 	HTTP        *http.Client           // sends requests to the relays; default: as in Config
 }

@@ -441,8 +441,8 @@ func metadataPlaces(issuer string) []string {
 	return places
 }
 
-// askable reports whether the host-agent may send requests to an address: it must be https,
-// or http on this machine if the issuer is on this machine as well.
+// askable reports whether the host-agent may send requests to an address: it must be https.
+// Only if the issuer is on this machine, the address may be there too, also with http.
 func askable(address, issuer string) bool {
 	at, err := url.Parse(address)
 	by, byErr := url.Parse(issuer)

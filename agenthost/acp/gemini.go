@@ -246,8 +246,8 @@ func prompted(file string, from int64) bool {
 	}
 }
 
-// startAlone waits until no other Gemini CLI starts, because each start reads and removes
-// files. The caller calls end after its own start. Other agents do not wait.
+// startAlone waits until this Agent starts no other Gemini CLI, because each start reads and
+// removes files. The caller calls end after its own start. Other agents do not wait.
 func (a *Agent) startAlone(ctx context.Context) (end func(), err error) {
 	if a.gemini == "" {
 		return func() {}, nil

@@ -49,8 +49,8 @@ func isBypass(id, name, description string) bool {
 	return bypassPattern.MatchString(id) || bypassPattern.MatchString(name) || bypassText.MatchString(description)
 }
 
-// options are a conversation's choices. If an agent declares its modes in two forms,
-// the newer form is used.
+// options are a conversation's choices. If an agent declares a choice in two forms, the
+// newer form is used.
 type options struct {
 	modes  *acp.SessionModeState
 	models *modelState
@@ -168,7 +168,7 @@ func (c *conversation) optionsChanged(change func(*options)) {
 	if leave {
 		go func() {
 			if err := c.leaveBypass(c.life); err != nil {
-				c.agent.cfg.Log.Error("agent in a forbidden mode stopped", "error", err)
+				c.agent.cfg.Log.Error("agent stays in a forbidden mode and is stopped", "error", err)
 				c.peer.end()
 			}
 		}()

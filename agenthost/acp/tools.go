@@ -25,8 +25,8 @@ type tool struct {
 	shown *agenthost.AgentTerminal // for output that the agent sends as data
 }
 
-// keepDiffs adds the diffs that a tool call has shown before to its final content. Some
-// agents show a diff only in the permission request, and replace it by the result's
+// keepDiffs adds the diffs that a tool call has shown before to content without diffs.
+// Some agents show a diff only in the permission request, and replace it by the result's
 // text.
 func (t *tool) keepDiffs(content []agenthost.ToolContent) []agenthost.ToolContent {
 	var diffs []agenthost.ToolContent

@@ -6,16 +6,16 @@
 // The text of a prompt selects what the agent does:
 //
 //	hello             says "Hello, world!"
-//	stream N MS SIZE  N deltas of SIZE bytes (8), MS milliseconds apart
+//	stream N MS SIZE  N deltas of at least SIZE bytes (8), MS milliseconds apart
 //	tool              uses a tool
 //	permission        asks before it uses a tool: the first answer counts
-//	terminal          uses a tool with a terminal, which stays open
+//	terminal          uses a tool with a terminal, which stays open; "terminal slow" takes a minute
 //	error             fails
 //	show everything   adds parts of all kinds, including an unknown kind
 //	edit              asks before it changes two files, and adds them to the changeset
 //	danger            asks before a command, with a judge's warning
 //	approve JSON      asks with these members of a chat/toolCallReady; as a steering message, changes them
-//	ask               asks the user; also ask choice, ask text, ask url, plan
+//	ask               asks the user; also "ask choice", "ask text", "ask url", "plan"
 //	subagent          works in a new chat of the session
 //	hostile           sends texts that a malicious host might send
 //	history N         puts N turns before the existing turns
@@ -24,7 +24,8 @@
 //	canvas ID         opens a canvas
 //	canvas VERB …     drives the latest canvas: see Canvases in package agenthost
 //	mcp VERB …        drives an MCP server: see MCP servers there
-//	show me an app    the same as mcp app; similar words work too
+//	show me an app    the same as "mcp app"; similar words work too
+//	sign-in REASON    counts accepted tokens: see Canvases there
 //	anything else     is repeated word by word
 package scripted
 

@@ -33,7 +33,7 @@ func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
 	}
 	path, err := hostagent.ControlPath(tenant, host)
 	if err != nil {
-		s.log.Warn("control socket unavailable", "effect", "host-agent clients and kick cannot reach this host-agent", "error", err)
+		s.log.Warn("control socket unavailable", "effect", `commands such as "host-agent clients" cannot reach this host-agent`, "error", err)
 		return ""
 	}
 	return path

@@ -9,9 +9,9 @@
 // nor flow control. It offers AHP 0.8 to 1.1, in which the status bits of session
 // summaries are the same:
 //
-//	status & 24 == 24    the session needs input
-//	status & 8           the agent works; when this bit is cleared, the Watch reports an event
-//	status & 2           an error: the session has failed
+//	status & 16    the session needs input
+//	status & 8     the agent works
+//	status & 2     an error: the session has failed
 //
 // Every client receives summaries, in listSessions, root/sessionAdded and
 // root/sessionSummaryChanged. Questions are on the session's channel, so the Watch

@@ -15,7 +15,7 @@ type Pending struct {
 }
 
 // ReadPending reads an entry of a session's inputNeeded. It returns false if the entry
-// needs no person.
+// needs no person or is malformed.
 func ReadPending(session string, raw []byte) (Pending, bool) {
 	q, e, ok := readQuestion(session, raw)
 	return Pending{e, e.Chat, q}, ok

@@ -39,7 +39,7 @@ const (
 )
 
 // readQuestion reads an entry of inputNeeded. It returns false if the entry needs no
-// person.
+// person or is malformed.
 func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
 	q := &question{name: ahp.TextOf(raw, "id"), chat: ahp.TextOf(raw, "chat"), turn: ahp.TextOf(raw, "turnId")}
 	if q.name == "" || len(q.chat) > notice.MaxURI {

@@ -66,7 +66,7 @@ type Config struct {
 	Summary func(session string, members []byte, older bool)
 	Listed  func()
 
-	// Tells reports whether a session's events may be reported. Default: always.
+	// Tells reports whether a session may be watched. Default: always.
 	Tells func(session string) bool
 }
 
@@ -144,7 +144,7 @@ func (w *Watch) Run(ctx context.Context) {
 type Stats struct {
 	Connected bool // to the host
 	Sessions  int
-	Needs     int // open events that need a person
+	Needs     int // open questions
 }
 
 // Stats returns the current state.
