@@ -22,7 +22,7 @@ type access struct {
 	file      *CredentialFile               // holds the credential; nil without one
 	hostKey   func() (*auth.HostKey, error) // returns the key bound to the credential; nil without a credential
 	http      *http.Client
-	pausing   pausing // pauses new requests after a relay refused one because of a limit
+	pausing   pausing // pauses new requests after a limitError
 	tenant    string
 	host      string
 	instance  string // the instance name of this run of the host-agent

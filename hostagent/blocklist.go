@@ -106,7 +106,8 @@ func (k *kick) endPreview(a *Agent) (ended int, err error) {
 // kick ends the connections, or the preview, that k names. It blocks the kicked
 // subject, or the connection's token, for k.For. It also closes the previews of the
 // connections' subjects or of the kicked subject. It returns the number of ended
-// connections, or of previews if there was no connection.
+// connections, or of previews if there was no connection. Each kind of target has its
+// branch.
 func (a *Agent) kick(k kick) (ended int, err error) {
 	if k.Preview != "" {
 		return k.endPreview(a)

@@ -23,8 +23,7 @@ type limitError struct {
 // Unwrap returns the refusal without its pause.
 func (e *limitError) Unwrap() error { return e.error }
 
-// A pausing delays a host-agent's next request after a relay refused one
-// because of a limit.
+// A pausing delays a host-agent's next request after a limitError.
 type pausing struct {
 	mu       sync.Mutex
 	until    time.Time

@@ -102,12 +102,12 @@ func hostStats(a *Agent) prometheus.Collector {
 	return t
 }
 
-// watchStats collects the metrics of the notification watch.
+// watchStats collects the metrics of the watch of sessions.
 func watchStats(w *watch.Watch) prometheus.Collector {
 	t := meter.NewTable(w.Stats)
-	t.Gauge("ahp_agent_watch_up", "Whether the watch for notifications is connected to the host.", func(s watch.Stats) float64 { return meter.Bool(s.Connected) })
+	t.Gauge("ahp_agent_watch_up", "Whether the watch of sessions is connected to the host.", func(s watch.Stats) float64 { return meter.Bool(s.Connected) })
 	t.Gauge("ahp_agent_watch_sessions", "Watched sessions.", func(s watch.Stats) float64 { return float64(s.Sessions) })
-	t.Gauge("ahp_agent_watch_needs", "Open events that need a person.", func(s watch.Stats) float64 { return float64(s.Needs) })
+	t.Gauge("ahp_agent_watch_needs", "Open questions that need a person.", func(s watch.Stats) float64 { return float64(s.Needs) })
 	return t
 }
 

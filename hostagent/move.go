@@ -214,7 +214,7 @@ func (m *move) hurry() {
 // expire ends the connection to the host if the client has not arrived.
 func (m *move) expire(code ahp.CloseCode, reason string) {
 	if m.c.conn.endMoveOf(m) {
-		m.c.log.Info("connection of a missing moved client closed", "reason", reason)
+		m.c.log.Info("connection kept for a moving client closed", "reason", reason)
 		m.c.writer.leave(code, reason)
 		m.c.cancel()
 	}
