@@ -139,7 +139,7 @@ func (a *Agent) serveControl(ctx context.Context) {
 	serveHTTP(ctx, listener, mux)
 }
 
-// controlTimeout bounds a request to the control socket.
+// controlTimeout bounds a request to the control socket, or for metrics.
 const controlTimeout = 5 * time.Second
 
 // A Control sends requests to a running host-agent through its control socket.

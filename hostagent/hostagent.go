@@ -388,7 +388,7 @@ func (a *Agent) dismiss() (none <-chan struct{}) {
 	return none
 }
 
-// stoppedReason is the close reason when the host-agent was asked to stop.
+// stoppedReason is the close reason when the host-agent stops.
 const stoppedReason = "host-agent stopped"
 
 // dial connects to NATS, first with userJWT if it is not empty. The returned

@@ -22,10 +22,10 @@ import (
 // relayTimeout bounds one request to the relay's base URL.
 const relayTimeout = 8 * time.Second
 
-// Bounds of responses, in bytes.
+// Bounds of others' texts, in bytes.
 const (
-	maxAnswer = 16 << 10 // most bytes that are read from a response
-	maxText   = 200      // most bytes that an error quotes from an unknown response
+	maxAnswer = 16 << 10 // of a relay's response, or a request to the control socket
+	maxText   = 200      // of a text in an error or log message
 )
 
 // newHTTPClient returns the default client for the relay's base URL. It does not

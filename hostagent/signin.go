@@ -53,10 +53,10 @@ const (
 
 // Bounds of a sign-in.
 const (
-	maxSignIn       = 30 * time.Minute // a device code is used no longer than this
+	maxSignIn       = 30 * time.Minute // longest time of a sign-in
 	maxSignInAnswer = 256 << 10        // longest answer of an authorization server, in bytes
 	signInPause     = 5 * time.Second  // pause between polls, unless the server asks for a longer pause
-	signInTimeout   = 10 * time.Second // longest time for a request to an authorization server
+	signInTimeout   = 10 * time.Second // longest time for each request of a sign-in
 	signInServers   = 4                // most authorization servers to try
 
 	signInEvery  = 10 * time.Second // a person may request a sign-in once per interval, after the first signInAtOnce
