@@ -43,7 +43,7 @@ type app struct {
 	ACP acpCmd `cmd:"" name:"acp" help:"Serve the Agent Client Protocol (ACP) as an agent on standard input and output: an editor that starts this command drives a session on a remote host."`
 	MCP mcpCmd `cmd:"" name:"mcp" help:"Serve MCP on standard input and output, so that an agent can watch and drive the agents at your hosts."`
 
-	Install   installCmd   `cmd:"" help:"Install a service of this user's session that runs ahp-connect up (systemd, launchd, Windows services and more)."`
+	Install   installCmd   `cmd:"" help:"Install a service of this user's session that runs ahp-connect up (systemd, launchd or a Windows service)."`
 	Uninstall uninstallCmd `cmd:"" help:"Remove the service. Sign-ins and local tokens remain."`
 	Status    statusCmd    `cmd:"" help:"Report whether the service runs."`
 	Doctor    doctorCmd    `cmd:"" help:"Check sign-ins, relays, hosts, clock and port, and name a remedy for each fault."`

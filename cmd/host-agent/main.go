@@ -46,7 +46,7 @@ type app struct {
 	Install   installCmd   `cmd:"" help:"Install a service that serves the host: for this user's session, or for the machine (systemd, launchd or a Windows service)."`
 	Uninstall uninstallCmd `cmd:"" help:"Remove the service."`
 	Status    statusCmd    `cmd:"" help:"Report whether the service runs."`
-	Update    updateCmd    `cmd:"" help:"Replace this program with the newest release, if the install script installed it. If the new version does not serve its host within a minute, the earlier version returns."`
+	Update    updateCmd    `cmd:"" help:"Replace this program with the newest release, if the install script installed it. If a service that served its host does not do so again within a minute, the earlier version returns."`
 
 	Check   checkCmd   `cmd:"" help:"Check relay, token and host without serving."`
 	Enroll  enrollCmd  `cmd:"" help:"Trade an enrolment token for a credential bound to a key of this machine. The token is then used up."`
@@ -121,7 +121,7 @@ type hostFlags struct {
 	Relay             []string `help:"The relay's base URL. Repeatable for a cluster: if a relay is unreachable, the host-agent uses the next." required:"" placeholder:"URL"`
 	TokenFile         string   `help:"File with the enrolment token (relay token host)." xor:"token" required:"" type:"path" placeholder:"FILE"`
 	CredentialsFile   string   `help:"Credential file written by host-agent enroll, instead of --token-file. The host-agent renews the credential in it." xor:"token" required:"" type:"path" placeholder:"FILE"`
-	Upstream          string   `help:"The AHP host's address: ws://, wss:// or unix:/path, or lock:/path for VS Code's lock file. Alternatively, give a command after -- that speaks AHP on standard input and output; it is started once for each client." placeholder:"URL"`
+	Upstream          string   `help:"The AHP host's address: ws://, wss:// or unix:/path, or lock:/path for VS Code's lock file. Alternatively, give a command after -- that speaks AHP on standard input and output; it is started once for each client, without --notify and --remember." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
 	NATSURL           []string `help:"NATS server, unless the relay provides it: nats://, tls://, ws:// or wss://. Repeatable, for clusters." placeholder:"URL" name:"nats-url"`
 	plainFlag
@@ -192,9 +192,9 @@ type serveFlags struct {
 	PreviewPorts    []string      `help:"Loopback ports, such as 3000-5999, that clients with the level operate may open by URL, at relays with a canvas domain. Default: none." placeholder:"PORTS" name:"preview-port"`
 	MCP             string        `help:"MCP requests that need a capability which client or host did not declare: soft passes them with a warning, strict refuses them. A relay's --strict has priority." default:"soft" enum:"soft,strict" name:"mcp"`
 	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
-	MaxQueued       int           `help:"Most memory for the messages of all clients, in bytes. Above it, the host-agent closes the connections that have been stalled longest. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
+	MaxQueued       int           `help:"Most memory for the messages of all clients, in bytes. Above it, the host-agent closes the connections that have been stalled longest. Default: a quarter of this process's cgroup memory, or an eighth (at most 536870912) of the machine's memory." placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a small second process that reports a crash of the host-agent to the relays at once. Without it, clients learn of a crash after --resume." default:"true" negatable:""`
-	StateDir        string        `help:"Directory for the sessions of --agent, and for a record of the running host-agent: after a crash, the next host-agent reads it and serves the host at once. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
+	StateDir        string        `help:"Directory for sessions of --agent, keys and devices of --sealed, keys of --remember, and a record with which the next host-agent serves the host at once after a crash. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: keep nothing." placeholder:"DIR"`
 	Sealed          bool          `help:"Seal the host: only devices paired by a code open it, and relays carry its conversations without reading them. Canvases by URL are then off."`
 	Console         string        `help:"With --sealed, the console that the link in the QR code opens: a site that the relay does not serve (make console-site). The code is behind #, so no server receives it. Default: a link for ahp-connect." placeholder:"URL"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
@@ -204,7 +204,7 @@ type serveFlags struct {
 	WakeFor         []string      `help:"Hosts whose machines this host-agent wakes, by Wake-on-LAN on its own networks, when a signed-in person with the level operate asks for it. Their host-agents need --wake-by with this host's name." placeholder:"HOST" name:"wake-for"`
 	WakeBy          []string      `help:"Hosts whose host-agents may wake this machine. The relays then keep this machine's hardware addresses." placeholder:"HOST" name:"wake-by"`
 	OnBattery       bool          `help:"Keep the machine awake on battery power as well."`
-	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
+	Control         string        `help:"Unix socket for other commands, such as host-agent clients. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
 	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8487. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
 	allowFlags
 }

@@ -20,8 +20,8 @@ type updateCmd struct {
 // connectTime is how long the new version may take to serve its host.
 const connectTime = time.Minute
 
-// Run replaces this program with the newest release, and starts the service again. If
-// the new version does not serve its host in time, the earlier version returns.
+// Run replaces this program with the newest release, and restarts the service if there is
+// one.
 func (c *updateCmd) Run(ctx context.Context, s *streams) error {
 	source, err := release.Released()
 	if err != nil {

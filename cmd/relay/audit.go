@@ -12,7 +12,7 @@ import (
 )
 
 type auditCmd struct {
-	Verify auditVerifyCmd `cmd:"" help:"Verify that no audit line was changed or removed: each line contains the previous line's hash."`
+	Verify auditVerifyCmd `cmd:"" help:"Verify the hash chain of audit lines: it shows changed or removed lines, at the end only with --last."`
 	Export auditExportCmd `cmd:"" help:"Print audit lines as JSON or CSV."`
 }
 
@@ -52,7 +52,7 @@ func (c *auditVerifyCmd) Run(s *streams) error {
 		return err
 	}
 	if c.Last != "" && c.Last != last {
-		return fmt.Errorf("the last line's hash is %s; want %s: lines were added, or removed from the end", last, c.Last)
+		return fmt.Errorf("the last line's hash is %s; want %s: lines were added, changed or removed at the end", last, c.Last)
 	}
 	_, err = fmt.Fprintf(s.out, "%d lines in an unbroken chain; the last hash is %s\n", n, last)
 	return err

@@ -56,7 +56,7 @@ type app struct {
 	Backup  backupCmd  `cmd:"" help:"Write a data directory's keys and state into one file. The relay may be running."`
 	Restore restoreCmd `cmd:"" help:"Create a data directory from a file written by relay backup."`
 	Diag    diagCmd    `cmd:"" help:"Collect diagnostic data, without secrets, into one file."`
-	Check   checkCmd   `cmd:"" help:"Check a relay's data directory and listeners."`
+	Check   checkCmd   `cmd:"" help:"Check a relay's keys, readiness and hosts."`
 
 	cli.Manual
 }

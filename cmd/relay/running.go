@@ -54,8 +54,7 @@ func (f relayFlag) running() (*runningRelay, error) {
 	return r, nil
 }
 
-// locate finds the running relay like running, and loads no keys, which only operate and hosts
-// need.
+// locate finds the running relay like running, but loads no keys.
 func (f relayFlag) locate() (*runningRelay, error) {
 	if f.Relay != "" {
 		at, err := baseURL("--relay", f.Relay)

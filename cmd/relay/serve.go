@@ -40,7 +40,7 @@ type serveCmd struct {
 	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
 	ConsoleOrigin    []string `help:"Origin of a console that this relay does not serve: a site made by make console-site, or a different relay whose users add accounts of this one. Its pages may sign in, connect, and call /api/ with tokens. Repeatable." placeholder:"URL"`
 	OIDC             issuers  `help:"Accepted OpenID Connect providers, with the access that their tokens grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
-	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
+	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more, or behind a proxy), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
 	CanvasDomain     string   `help:"Domain for canvases by URL, such as canvas.example.com, or with scheme and port http://localhost:8484. In DNS, all names below it must resolve to this relay. Without it, clients read canvases only through their AHP connection." placeholder:"DOMAIN"`
 	Strict           []string `help:"Hosts at which a request is refused if client or host did not declare its capability, as patterns TENANT/HOST: default/laptop, default/*. At all other hosts, the host-agent's --mcp applies." placeholder:"TENANT/HOST"`
 	OwnURL           string   `help:"Base URL of this relay alone, not of its cluster. /api/hosts/HOST returns it for each host connected to this relay. Default: no URL is returned." placeholder:"URL" name:"own-url"`
@@ -65,7 +65,7 @@ type serveCmd struct {
 	Ping          time.Duration `help:"Interval between pings to a client; three unanswered pings end a connection." default:"15s"`
 	CredentialTTL time.Duration `help:"Lifetime of credentials from host-agent enroll; host-agents renew them after a third of it." default:"2160h" name:"credential-ttl"`
 	ForgetAfter   time.Duration `help:"Forget a host that was absent for this long. Default: never." placeholder:"DURATION"`
-	MaxQueued     int           `help:"Most memory for the messages of all clients, in bytes. Above three quarters of it, the relay closes clients that do not read, those stalled longest first. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 1073741824." placeholder:"BYTES"`
+	MaxQueued     int           `help:"Most memory for the messages of all clients, in bytes. Above three quarters of it, the relay closes clients that do not read, those stalled longest first. Default: a quarter of this process's cgroup memory, or an eighth (at most 1073741824) of the machine's memory." placeholder:"BYTES"`
 }
 
 // mostQueued is the default for --max-queued on a machine with enough memory, in

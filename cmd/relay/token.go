@@ -20,7 +20,7 @@ type clientTokenCmd struct {
 	Channel        []string `help:"Sessions, other channels or files for this token, with everything that belongs to them; * stands for any characters. Repeatable; without it, all." placeholder:"URI" sep:"none"`
 	Method         []string `help:"Methods allowed; * stands for any characters. Repeatable; without it, all methods of --level." placeholder:"NAME"`
 	Files          bool     `help:"Include files in the sessions' working directories. Without it, levels below operate, and --channel, reach only files named by --channel."`
-	Reverse        bool     `help:"Let the host read and write the client's own files through requests to the client."`
+	Reverse        bool     `help:"Let the host request the client's own files even if others use the host; below operate, only for reading."`
 	Audience       string   `help:"With the level look: clients whose tokens have the same audience and access share a connection to the host where possible. The host sees this name as the client's ID." placeholder:"NAME"`
 	MaxConnections int      `help:"Concurrent connections allowed for the token; 0: the relay's limit." placeholder:"N"`
 }

@@ -102,7 +102,7 @@ const MinFrame = 64 << 10
 
 // FrameLimit is a flag for the longest message, in bytes.
 type FrameLimit struct {
-	MaxFrame int `help:"Longest message, in bytes. Default: 134217728, or a quarter of --max-queued if that is less." placeholder:"BYTES"`
+	MaxFrame int `help:"Longest message, in bytes. Default: 134217728, or about a quarter of --max-queued if that is less." placeholder:"BYTES"`
 }
 
 // Validate refuses a limit below [MinFrame].
