@@ -40,16 +40,16 @@ type CloseCode uint16
 const (
 	CloseShuttingDown  CloseCode = 1001 // drain: reconnect at once
 	CloseMessageTooBig CloseCode = 1009 // a frame above the limit
-	CloseResync        CloseCode = 1012 // a delivery guarantee could not be kept: reconnect at once
-	CloseOverloaded    CloseCode = 1013 // queue bound or quota exceeded: reconnect with back-off
-	CloseHostOffline   CloseCode = 4100 // the host-agent or host is gone
+	CloseResync        CloseCode = 1012 // the connection cannot continue: reconnect at once
+	CloseOverloaded    CloseCode = 1013 // a limit is exceeded, or the client reads too slowly: reconnect with back-off
+	CloseHostOffline   CloseCode = 4100 // the host cannot be reached now
 	CloseBadMessage    CloseCode = 4500 // not a single JSON-RPC object in a text frame
 	CloseTokenEnded    CloseCode = 4501 // token expired or revoked
-	CloseForbidden     CloseCode = 4503 // the token does not cover the host or clientId
+	CloseForbidden     CloseCode = 4503 // the relay, the host-agent or its owner refuses the client
 	CloseUnknownHost   CloseCode = 4504 // never enrolled
 )
 
-// Reason returns the text with which the close frame's reason begins. A closer may
+// Reason returns the text with which the close frame's reason usually begins. A closer may
 // append ": " and details.
 func (c CloseCode) Reason() string {
 	switch c {

@@ -46,7 +46,7 @@
 //     NaN, 01, control characters in strings, ...;
 //   - invalid UTF-8, at any depth;
 //   - more than [MaxDepth] nested objects and arrays;
-//   - a duplicate key in a place where Peek reads that key;
+//   - a duplicate of a key in the table above, where Peek reads that key;
 //   - different channels at the top level and in params;
 //   - a value whose type differs from the table above. A null params passes as if
 //     absent, since JSON-RPC libraries write it; other scalars are invalid (JSON-RPC

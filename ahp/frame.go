@@ -34,7 +34,7 @@ func (k Kind) String() string {
 }
 
 // An Envelope holds the parts that [Peek] reads from a frame. Its slices alias the
-// frame, except a Method or Channel with JSON escapes.
+// frame, except decoded texts with JSON escapes.
 type Envelope struct {
 	Kind Kind
 
@@ -101,15 +101,13 @@ func (s *Said) Seq() (int64, error) {
 	return seq, nil
 }
 
-// A FrameError is the reason why a frame, or a part of it, is refused. Every
-// FrameError leads to the close code CloseBadMessage.
+// A FrameError is the reason why a frame, or a part of it, is refused.
 type FrameError struct {
-	// Offset is the error's position in bytes: in the frame for Peek, in the raw value
-	// for the other functions.
+	// Offset is the error's position in the text that was read, in bytes.
 	Offset int
 
-	// Reason names the rule. It quotes nothing from the frame, and names only keys the
-	// caller asked for.
+	// Reason names the rule. It quotes nothing from the frame except keys: those the
+	// caller asked for and, in AllMembers, a duplicate key.
 	Reason string
 }
 
@@ -140,7 +138,7 @@ const (
 // members it reads and the frames it refuses; an error is a [*FrameError].
 //
 // Peek reads the frame once and keeps nothing. It allocates only if the frame is
-// refused, or if an id, method, channel or neighboring key has JSON escapes.
+// refused, or if a text or key that it decodes has JSON escapes.
 func Peek(frame []byte) (e Envelope, _ error) {
 	params := [...]Member{
 		inChannel:   {Name: "channel"},

@@ -6,12 +6,12 @@ import (
 	"strconv"
 )
 
-// A Member is a requested member of a JSON object.
+// A Member is a member of a JSON object, or an element of an array.
 type Member struct {
-	// Name is the decoded key. The caller sets it.
+	// Name is the decoded key, set by the caller of Members; "" for an element.
 	Name string
 
-	// Raw is the value as written in the object, or nil.
+	// Raw is the value as written, or nil.
 	Raw []byte
 
 	offset  int  // of Raw
@@ -49,7 +49,7 @@ func Spelt(object []byte, want []Member) error {
 	return nil
 }
 
-// Offset returns Raw's position in its object, in bytes.
+// Offset returns Raw's position in its object or array, in bytes.
 func (m *Member) Offset() int { return m.offset }
 
 // In returns the member with its offset relative to the outer object that contains
@@ -221,8 +221,8 @@ func hex4(digits []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// MemberOf returns a raw object's member. It returns false if raw is no object, or the
-// member is absent or duplicate.
+// MemberOf returns a raw object's member. It returns false if the object is invalid, or
+// the member is absent or duplicate.
 func MemberOf(object []byte, name string) (Member, bool) {
 	m := [...]Member{{Name: name}}
 	if Members(object, m[:]) != nil || m[0].Raw == nil {

@@ -42,7 +42,7 @@ func Whole(Sight, Member) bool { return true }
 // Hidden is the shape for a value that is never visible.
 func Hidden(Sight, Member) bool { return false }
 
-// plain is the shape of a text, number or other scalar that names no channel.
+// plain is the shape of a text, number or other scalar that is visible whatever it says.
 func plain(s Sight, m Member) bool { return s.All() || m.Raw[0] != '{' && m.Raw[0] != '[' }
 
 // known is the shape of a channel's URI. It is visible if the client knows the channel.

@@ -6,11 +6,11 @@ import (
 )
 
 // A Skimmer reads the envelope of a frame that is too long to keep, while its bytes
-// arrive. It keeps a few KiB at most. The zero Skimmer is ready for a new frame.
+// arrive. It keeps some tens of KiB at most. The zero Skimmer is ready for a new frame.
 //
-// It distinguishes the frame's own keys from nested keys, in any order, and refuses
-// the same ids, methods and top-level channels as [Peek]. It does not validate the rest,
-// because the rest is not passed on.
+// It distinguishes the frame's own keys from nested keys, in any order. It refuses the
+// same ids, methods and top-level channels as [Peek], and long ones. It does not validate
+// the rest, because the rest is not passed on.
 type Skimmer struct {
 	state  skimState
 	depth  int  // open objects and arrays
@@ -49,8 +49,7 @@ const (
 	maxSkimValue = 4 << 10
 )
 
-// skimmed maps the keys that determine a frame's kind to true if their values are
-// kept. Params are not kept.
+// skimmed maps the recorded keys to true if their values are kept.
 var skimmed = map[string]bool{"id": true, "method": true, "channel": true, "result": false, "error": false}
 
 // Size returns how many bytes were received.

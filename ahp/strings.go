@@ -15,7 +15,7 @@ type StringAt struct {
 	Key   []byte // the last key before it, so the enclosing member's in an object; nil without one, or if IsKey is true
 	Depth int    // of the enclosing object or array; 1 for members of the outermost
 	IsKey bool   // it is a key itself
-	Bare  bool   // it has no slash, backslash, colon or percent sign, so it is neither a URI nor a path
+	Bare  bool   // it surely has no slash, backslash, colon or percent sign, so it is neither a URI nor a path
 }
 
 // Strings calls visit for each string in a valid raw JSON value, such as Params from

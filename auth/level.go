@@ -8,11 +8,11 @@ type Access string
 // The levels, as in tokens and on the wire. Three have new names, which [Access.Level]
 // returns and [Access.UnmarshalText] also accepts.
 const (
-	AccessRead    Access = "read"    // look: see sessions and chats, but only files that the token names
+	AccessRead    Access = "read"    // look: see sessions and chats, and the files that the token permits
 	AccessTalk    Access = "talk"    // also send messages to agents, and answer their questions
 	AccessApprove Access = "approve" // also approve tool calls
 	AccessWrite   Access = "write"   // operate: everything at the host
-	AccessAdmin   Access = "admin"   // own: also share the host, and manage other clients' connections
+	AccessAdmin   Access = "admin"   // own: also share the host, and manage people and devices
 )
 
 // levels are the levels, lowest first, with their current names.

@@ -24,7 +24,7 @@ const (
 	// decoded.
 	MaxTokenSize = 8 << 10
 
-	// Leeway is the tolerated difference between relays' clocks.
+	// Leeway is the tolerated difference between the clocks of signer and verifier.
 	Leeway = 5 * time.Second
 
 	// MaxSubjectLen is the longest subject of a client in bytes.
@@ -64,10 +64,10 @@ type Client struct {
 	Methods  []string // patterns; none: all methods that Access allows
 
 	Files          bool // the client may also read files in the working directories of its sessions
-	Reverse        bool // the host may ask the client for the client's own files
-	MaxConnections int  // largest number of simultaneous connections to all hosts; 0: the relay's limit
+	Reverse        bool // the host may request the client's own files even if others use the host
+	MaxConnections int  // largest number of simultaneous connections at a relay; 0: the relay's limit
 
-	// Audience names a group of clients that share a connection to the host; "" means a
+	// Audience names a group of clients that may share a connection to the host; "" means a
 	// connection of its own. It requires the level look. The host sees this name as the
 	// client's ID. See package audience.
 	Audience string

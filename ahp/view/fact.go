@@ -8,8 +8,8 @@ type Fact struct {
 	URI   string   // the URI that belongs, or no longer belongs, to the channel; or the id of a customization
 	List  []string // the list of a fact of the kind Lists, Claims or Offers
 
-	// Raw is the part of the message that describes the fact, and At its position; -1
-	// in a message that came in frames.
+	// Raw is the part of the message that describes the fact, and At its position; -1 if
+	// the part cannot be edited there.
 	Raw []byte
 	At  int
 

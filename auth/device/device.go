@@ -2,8 +2,8 @@
 // approves it by a code (RFC 8628), and it proves its key with each request (RFC 9449).
 // The relay's side is in package gateway/api/people.
 //
-// A [Device] is stored with its key in a file that only its owner can read. A copy of the
-// file has the device's access until the device is removed.
+// A [Device] is stored with its key, in the system's key store or in a file that only its
+// owner can read. A copy has the device's access until the device is removed.
 package device
 
 import (

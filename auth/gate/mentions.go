@@ -14,7 +14,7 @@ import (
 const (
 	maxTexts   = 16 << 10 // URIs of file contents
 	maxOffers  = 256      // tool calls that wait for approval
-	maxOptions = 32       // options per call
+	maxOptions = 32       // options per call; further ones are ignored
 )
 
 // mentions remembers what the host has named on this connection, on channels in reach: URIs

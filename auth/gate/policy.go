@@ -14,7 +14,7 @@ import (
 // [Policy.Narrow] combines two policies.
 type Policy struct {
 	Access  auth.Access
-	Reverse bool // a client below operate may answer the host's requests for its files
+	Reverse bool // see [auth.Client]; below operate, the client may answer the host's requests to read its files
 
 	// Lists of patterns. A channel or method must match every list. Without lists,
 	// everything matches.

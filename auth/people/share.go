@@ -29,15 +29,15 @@ type Share struct {
 	Files   bool        `json:"files,omitempty"`
 	Methods []string    `json:"methods,omitempty"`
 	Device  string      `json:"device,omitempty"` // the link ends when this device is removed; "": no device
-	People  int         `json:"people"`           // connections at the same time
+	People  int         `json:"people"`           // connections at the same time, at each relay
 	Made    time.Time   `json:"made"`
 	Expires time.Time   `json:"expires"`
 
 	Origins []auth.Origin `json:"origins,omitempty"` // grants from which the link is derived; it ends when any of them is revoked
 }
 
-// Client returns the authority of the link's token. Viewers with the level look share
-// one connection.
+// Client returns the authority of the link's token. Viewers with the level look may share
+// connections.
 func (s *Share) Client() auth.Client {
 	c := auth.Client{
 		ID: s.ID, Tenant: s.Tenant, Subject: s.Subject, Hosts: []string{s.Host}, Channels: []string{s.Session}, Methods: s.Methods,

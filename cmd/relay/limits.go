@@ -11,7 +11,7 @@ import (
 
 // limitFlags limit clients and host-agents.
 type limitFlags struct {
-	LimitAddress  map[string]int `help:"Limit for all connections from one address: ${limits}. 0 is no limit." placeholder:"LIMIT=N,..." mapsep:","`
+	LimitAddress  map[string]int `help:"Limit at this relay for all connections from one address, except loopback: ${limits}. 0 is no limit." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitSubject  map[string]int `help:"Limit for all connections of one subject." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitToken    map[string]int `help:"Limit for all connections that use the same token." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitHost     map[string]int `help:"Limit for all connections to one host." placeholder:"LIMIT=N,..." mapsep:","`

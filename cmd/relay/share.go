@@ -34,7 +34,7 @@ type shareCmd struct {
 	Subject string        `help:"The link's subject, as it appears in logs. Default: a generated name." placeholder:"NAME"`
 	URL     string        `help:"The relay's base URL for the people who get the link. Default: --relay, if given; otherwise the relay's --public-url, its address, or the name in its certificate." placeholder:"URL" name:"url"`
 
-	MaxConnections int `help:"Concurrent connections allowed for the link; 0: the relay's limit." default:"${share_connections}" placeholder:"N"`
+	MaxConnections int `help:"Concurrent connections allowed for the link at each relay; 0: the relay's limit." default:"${share_connections}" placeholder:"N"`
 
 	NoQR bool `help:"Print no QR code." name:"no-qr"`
 }

@@ -22,7 +22,7 @@ type clientTokenCmd struct {
 	Files          bool     `help:"Include files in the sessions' working directories. Without it, levels below operate, and --channel, reach only files named by --channel."`
 	Reverse        bool     `help:"Let the host request the client's own files even if others use the host; below operate, only for reading."`
 	Audience       string   `help:"With the level look: clients whose tokens have the same audience and access share a connection to the host where possible. The host sees this name as the client's ID." placeholder:"NAME"`
-	MaxConnections int      `help:"Concurrent connections allowed for the token; 0: the relay's limit." placeholder:"N"`
+	MaxConnections int      `help:"Concurrent connections allowed for the token at each relay; 0: the relay's limit." placeholder:"N"`
 }
 
 func (c *clientTokenCmd) Run(s *streams) error {
