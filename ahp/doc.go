@@ -64,8 +64,8 @@
 //
 // # Methods
 //
-// [ReadInitializeResult] reads the few fields a relay needs from an [Envelope]'s raw
-// result, under the same rules. It uses [Members]; [AllMembers] is for objects with
+// [ReadInitializeResult] reads the few fields that a host-agent needs from an [Envelope]'s
+// raw result, under the same rules. It uses [Members]; [AllMembers] is for objects with
 // unknown keys. Actions are so frequent that [Peek] reads their params too, see [Said].
 //
 // # The table

@@ -1,7 +1,7 @@
 package ahp
 
-// InitializeResult holds the members of initialize's result a relay reads (AHP, common
-// commands).
+// InitializeResult holds the members of initialize's result that a host-agent reads (AHP,
+// common commands).
 type InitializeResult struct {
 	ProtocolVersion string // chosen by the host; "" when absent
 

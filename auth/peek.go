@@ -9,7 +9,7 @@ import (
 )
 
 // PeekHost returns the host named in an enrolment token or credential. It does not verify
-// the token: a host-agent has no keys for that, and only needs its own name.
+// the token, for which host-agents have no keys.
 func PeekHost(token string) (tenant, host string, err error) {
 	const want = "want what relay token host prints"
 	if len(token) > MaxTokenSize {

@@ -57,9 +57,9 @@ func (a *app) program() cli.Program {
 	return cli.Program{App: a, Name: "ahp-connect", Description: description, Prefix: "AHP_CONNECT", Options: []kong.Option{kong.Vars{"listen": connect.DefaultListen}}}
 }
 
-// homeFlags select the directory with sign-ins and local tokens.
+// homeFlags select the directory for sign-ins, pairings and local tokens.
 type homeFlags struct {
-	StateDir string `help:"Directory for sign-ins and local tokens. Default: one in your state directory." type:"path" placeholder:"DIR"`
+	StateDir string `help:"Directory for sign-ins, pairings and local tokens. Default: one in your state directory." type:"path" placeholder:"DIR"`
 	KeyFile  bool   `help:"Keep device keys in files that only you can read, not in the system's key store."`
 }
 

@@ -58,7 +58,7 @@ func (c *keysAddCmd) Run(_ context.Context, s *streams) error {
 type keysRetireCmd struct {
 	dataFlag
 	ID    string `arg:"" help:"Key set, as printed by relay keys list." placeholder:"KEYS"`
-	Force bool   `help:"Retire the key set even if valid tokens are signed with it. Those tokens, and host-agents that have been offline since the newer keys were added, are refused."`
+	Force bool   `help:"Retire the key set even if no later set has signed for 15m. Host-agents that have been offline since the newer keys were added are then refused."`
 }
 
 func (c *keysRetireCmd) Run(_ context.Context, s *streams) error {

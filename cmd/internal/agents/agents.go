@@ -20,7 +20,7 @@ import (
 // Flags select coding agents, and where they may work.
 type Flags struct {
 	Agent  []string `help:"Coding agent to serve: claude, codex, copilot, gemini, opencode, pi or qwen, if it is on PATH; NAME=PATH for its program elsewhere; or any name with the agent's command after --. Repeatable. host-agent agents shows which are installed." placeholder:"NAME"`
-	Folder []string `help:"Folder in which sessions of --agent may run, with all folders below it. Repeatable. Default: the git repositories below your home directory." placeholder:"DIR" type:"path"`
+	Folder []string `help:"Folder in which sessions of --agent may run, with all folders below it. Repeatable. Default: the git repositories up to 4 levels below your home directory." placeholder:"DIR" type:"path"`
 	Bypass bool     `help:"With --agent, offer the agents' modes and commands that skip permissions to clients with the level operate. --no-bypass forbids them to all." default:"true" negatable:""`
 }
 
