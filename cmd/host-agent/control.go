@@ -14,7 +14,7 @@ import (
 	"ahprelay/hostagent"
 )
 
-// controlPath returns the path for run's control socket, "" for none.
+// controlPath returns the control socket's path, "" for none.
 func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
 	switch c.Control {
 	case "off":

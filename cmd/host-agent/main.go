@@ -60,7 +60,7 @@ type app struct {
 
 	cli.Manual
 
-	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: reports the host-agent's crash to the relays."`
+	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by host-agent run: reports the host-agent's crash to the relays."`
 }
 
 //go:generate go test -run ^TestReferenceListsEachFlag$ . -update

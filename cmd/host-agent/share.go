@@ -24,8 +24,8 @@ import (
 // shareFlags select a host on this machine, and a relay.
 type shareFlags struct {
 	Relay           []string `help:"The relay's base URL. Default: the relay that issued the credential." placeholder:"URL"`
-	TokenFile       string   `help:"File with the enrolment token, as for run." xor:"token" type:"path" placeholder:"FILE"`
-	CredentialsFile string   `help:"Credential file, as for run. Default: the file written by host-agent up, if there is only one." xor:"token" type:"path" placeholder:"FILE"`
+	TokenFile       string   `help:"File with the enrolment token, as for host-agent run." xor:"token" type:"path" placeholder:"FILE"`
+	CredentialsFile string   `help:"Credential file, as for host-agent run. Default: the file written by host-agent up, if there is only one." xor:"token" type:"path" placeholder:"FILE"`
 	Control         string   `help:"The running host-agent's control socket, if it was started with --control: a sealed host makes its links itself." placeholder:"PATH"`
 	plainFlag
 }

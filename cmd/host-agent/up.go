@@ -30,7 +30,7 @@ import (
 
 type upCmd struct {
 	URL               string   `arg:"" help:"The relay's base URL." placeholder:"URL"`
-	Upstream          string   `help:"The AHP host's address, as for run. Default: the host found on this machine." placeholder:"URL"`
+	Upstream          string   `help:"The AHP host's address, as for host-agent run. Default: the host found on this machine." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
 	CredentialsFile   string   `help:"Credential file. Default: one for this relay, in your state directory." type:"path" placeholder:"FILE"`
 	Name              string   `help:"Suggested host name; it can be changed at the approval." placeholder:"HOST"`

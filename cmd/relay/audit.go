@@ -42,7 +42,7 @@ func (f *auditFiles) read(visit func(audit.Entry) error) (n int, last string, er
 
 type auditVerifyCmd struct {
 	auditFiles
-	Last string `help:"Expected hash of the last line, from an earlier verify." placeholder:"HASH"`
+	Last string `help:"Expected hash of the last line, from an earlier relay audit verify." placeholder:"HASH"`
 }
 
 // Run verifies the chain, and prints its length and last hash.
