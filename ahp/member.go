@@ -49,7 +49,8 @@ func Spelt(object []byte, want []Member) error {
 	return nil
 }
 
-// Offset returns Raw's position in its object or array, in bytes.
+// Offset returns Raw's position, in bytes, in its object or array or, after [Member.In],
+// in the outer object.
 func (m *Member) Offset() int { return m.offset }
 
 // In returns the member with its offset relative to the outer object that contains

@@ -29,7 +29,8 @@ type Sight interface {
 	// Replace replaces the bytes at a place.
 	Replace(p Place, with []byte)
 
-	// Keep removes unwanted elements from a list. all has the places of all elements.
+	// Keep removes the unwanted elements of an array, or members of an object. all has
+	// the places of all of them.
 	Keep(all []Place, wanted func(i int) bool)
 }
 
@@ -154,7 +155,7 @@ func onTCP(of Shape) Shape {
 	}
 }
 
-// Place returns the member's place in its object.
+// Place returns Raw's place in its object or, after [Member.In], in the message.
 func (m *Member) Place() Place { return Place{m.offset, m.offset + len(m.Raw)} }
 
 // Places returns the places of an object's members, with their keys, in the message

@@ -46,7 +46,7 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 }
 
 // greeted records that the host has accepted a client's initialize or reconnect. After a
-// reconnect, the declaration in the earlier initialize stays valid.
+// reconnect without capabilities, the client's earlier declaration stays valid.
 func (w *walk) greeted(call *Call, result []byte) {
 	c := w.conn
 	w.Greets, c.greeted = !c.greeted, true

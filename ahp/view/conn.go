@@ -52,7 +52,7 @@ func (c *Conn) Greeted() bool { return c.greeted }
 
 // Declared returns the client's declared capabilities as received, or nil if it
 // declared none. known is false if they are unknown. earlier is true if they come from
-// a different connection, because clients declare nothing with reconnect.
+// a different connection, because a reconnect may declare nothing.
 func (c *Conn) Declared() (capabilities []byte, earlier, known bool) {
 	return c.hello.capabilities, c.earlier, c.known
 }

@@ -23,7 +23,8 @@ type Place = ahp.Place
 // wins. If a place is replaced twice, the second replacement wins.
 func (e *Editor) Replace(p Place, with []byte) { e.edits = append(e.edits, edit{p.At, p.End, with}) }
 
-// Keep removes an array's unwanted elements. all has the places of all elements.
+// Keep removes the unwanted elements of an array, or members of an object. all has the
+// places of all of them.
 func (e *Editor) Keep(all []Place, wanted func(i int) bool) {
 	kept, dropped := -1, -1 // the last kept element, and the first dropped element since then
 	for i := range all {

@@ -14,7 +14,7 @@ var neededFor = map[string]capability{
 	"roots/list":             roots,
 }
 
-// A capability is a client's capability, as declared in initialize.
+// A capability is a client's capability, as declared in initialize or reconnect.
 type capability uint8
 
 const (

@@ -92,8 +92,8 @@
 // the client has declared progress or sent a progressToken on such a channel. MCP has no capability
 // for it.
 //
-// A client that returns with reconnect declares nothing. Its earlier declaration holds, from any
-// connection to this host process on which the same subject used the same clientId, for the last
+// A client that returns with reconnect may declare nothing. Then its earlier declaration holds, from
+// any connection to this host process on which the same subject used the same clientId, for the last
 // 1024 of these. Otherwise its capabilities are unknown, and no request is refused for them.
 //
 // # Concurrency

@@ -29,7 +29,7 @@ type serveCmd struct {
 	NATSURL          string   `help:"External NATS cluster, instead of the embedded server." placeholder:"URL" name:"nats-url"`
 	ClusterListen    string   `help:"Address for other relays with the same keys: their embedded NATS servers form a cluster with this relay's." placeholder:"HOST:PORT"`
 	ClusterRoute     []string `help:"Cluster address of another relay. Repeatable; this relay's own address may be included." placeholder:"nats://HOST:PORT"`
-	ClusterSize      int      `help:"Number of relays in the complete cluster, including witnesses. The cluster's first start needs a majority of this number, even if --cluster-route names fewer relays. Default: the number that --cluster-route names." placeholder:"N"`
+	ClusterSize      int      `help:"Number of relays in the complete cluster, including witnesses. The cluster's first start needs a majority of this number, even if --cluster-route names fewer relays. Default: this relay and the others that --cluster-route names." placeholder:"N"`
 	Region           string   `help:"This relay's region, if gateways join several regions. With --nats-url: the name of that NATS cluster." placeholder:"NAME"`
 	Zone             string   `help:"The failure domain of this relay, such as its data centre. Each host-agent opens its second connection to a relay in a different zone or region, if there is one." placeholder:"NAME"`
 	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
