@@ -15,8 +15,7 @@ type Place struct{ At, End int }
 
 // A Sight decides which parts of a message a client may see, and hides the others.
 type Sight interface {
-	// All reports whether unknown parts are visible. Parts about channels out of reach
-	// never are.
+	// All reports whether unknown parts are visible, too.
 	All() bool
 
 	// Reaches reports whether a URI is in the client's reach.

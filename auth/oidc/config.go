@@ -118,7 +118,7 @@ func checkIssuer(issuer string) error {
 		return fmt.Errorf("issuer %q; want a URL such as https://login.example.com", issuer)
 	}
 	if !isSafe(u) {
-		return fmt.Errorf("issuer %q; want https, or http with a loopback IP address: else the network could forge tokens", issuer)
+		return fmt.Errorf("issuer %q; want https, or http with a loopback IP address: otherwise, anyone on the network could forge tokens", issuer)
 	}
 	return nil
 }

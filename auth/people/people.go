@@ -69,7 +69,7 @@ type Person struct {
 	Methods  []string    `json:"methods,omitempty"`
 	Files    bool        `json:"files,omitempty"`
 	Reverse  bool        `json:"reverse,omitempty"`
-	Most     int         `json:"maxConnections,omitempty"` // connections at the same time with a token; 0: the relay's limit
+	Most     int         `json:"maxConnections,omitempty"` // simultaneous connections of a token; 0: the relay's limit
 	Added    time.Time   `json:"added"`
 
 	// Origins are the grants from which the person's own grants are derived. In a record,
