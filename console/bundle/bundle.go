@@ -1,5 +1,5 @@
 // Package bundle builds the web console's files from its sources and the libraries in
-// console/npm. It needs only Go, because esbuild is a Go library.
+// console/npm. [Files] needs only Go, because esbuild is a Go library.
 package bundle
 
 import (
@@ -59,7 +59,7 @@ func options(dir string) api.BuildOptions {
 // Files bundles the console in directory dir and returns its files by name.
 func Files(dir string) (map[string][]byte, error) {
 	files := map[string][]byte{}
-	names := map[string]string{} // source file to the path where its bundle is served
+	names := map[string]string{} // source file to its bundle; with .css to its style, with .parts to links for preloading
 	worker := options(dir)
 	worker.EntryPoints = []string{"src/highlight-worker.ts"}
 	worker.Format = api.FormatIIFE

@@ -118,7 +118,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			release = nil
 		case want != Held{} && release == nil:
 			var err error
-			if release, err = k.cfg.Hold("a coding agent works"); err != nil {
+			if release, err = k.cfg.Hold("coding agents are in use"); err != nil {
 				want = Held{}
 				if !failed {
 					k.cfg.Log.Info("machine not kept awake", "error", err)

@@ -106,9 +106,8 @@ func Bool(is bool) float64 {
 	return 0
 }
 
-// Page serves the metrics at /metrics, for a listener at an address. If that is a
-// loopback address, it accepts only loopback names as Host, because a web page could
-// otherwise read the metrics by DNS rebinding.
+// Page serves the metrics at /metrics through [NoPages] or, if the listener's address at
+// is a loopback address, through [LocalOnly].
 func Page(registry *prometheus.Registry, at net.Addr) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", Handler(registry))
@@ -119,7 +118,7 @@ func Page(registry *prometheus.Registry, at net.Addr) http.Handler {
 }
 
 // NoPages refuses requests which a web page could have sent: with an Origin, or marked
-// by the browser as cross-site (requests for images and scripts have no Origin).
+// by the browser as from another origin (requests for images and scripts have no Origin).
 func NoPages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")

@@ -90,7 +90,7 @@ func (l *Log) write(level slog.Level, format string, args []any) {
 	text, _, _ = strings.Cut(text, " proto='")
 	attrs := []slog.Attr{slog.String("text", text)}
 	if foreign {
-		attrs = append(attrs, slog.String("hint", "all relays of a cluster and its regions need the same keys: copy the directory keys from one data directory to the others"))
+		attrs = append(attrs, slog.String("hint", "all relays of a cluster and its regions need the same keys: copy the directory \"keys\" from one data directory to the others"))
 	}
 	if n := l.skipped.Swap(0); n > 0 {
 		attrs = append(attrs, slog.Int64("skipped", n))
@@ -121,7 +121,7 @@ func (l *Log) Warnf(format string, v ...any) { l.write(slog.LevelWarn, format, v
 func (l *Log) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
 
 // Fatalf implements the NATS server's logger interface. The server calls it if it
-// cannot start, and Start returns the message as an error.
+// cannot start, and embedded.Start returns the message as an error.
 func (l *Log) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -48,7 +48,8 @@ type group struct {
 // New returns an empty Table.
 func New(bounds Bounds) *Table { return &Table{bounds: bounds, groups: map[string]*group{}} }
 
-// SetBounds replaces the bounds. Connections above them stay until the next Enter.
+// SetBounds replaces the bounds, and evicts no connection. Each later Enter evicts at
+// most one.
 func (t *Table) SetBounds(bounds Bounds) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +122,8 @@ func (t *Table) unwaitLocked(c *Entry) {
 }
 
 // Next makes the connection unauthenticated again, for its next request. Idle reports
-// that this request has not begun; idle connections are evicted before active ones.
+// that this request has not begun; a group's idle connections are evicted before its
+// active ones.
 func (c *Entry) Next(idle bool) {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()

@@ -11,7 +11,7 @@
 //	session/resume   the same without the history
 //	session/list     the host's sessions
 //	session/prompt   a turn, or a queued message while a turn runs
-//	session/cancel   ends that turn, or removes the queued message
+//	session/cancel   ends the editor's turn, and removes its queued messages
 //	session/set_mode, set_config_option  the session's config; a model goes with the next message
 //
 // Turns, messages and answers of other clients are also shown in the editor.
@@ -24,7 +24,7 @@
 //	a list of to-dos      plan
 //	confirmations         session/request_permission with the host's options
 //	questions             elicitation/create; for editors without it, a choice is a request for permission
-//	notices, usage, title notice, usage_update, session_info_update
+//	usage, title, notice  usage_update, session_info_update, notice
 //	slash commands        available_commands_update
 //
 // The first answer from any client counts. If a different client has answered, the editor's request

@@ -19,7 +19,7 @@ import (
 // Times and bounds.
 const (
 	callTime    = 3 * time.Minute // for an answer from the host; agents start slowly
-	maxSessions = 64              // open sessions
+	maxSessions = 64              // open sessions; also a session's files that are read at a time
 	redialFirst = 500 * time.Millisecond
 	redialMost  = 15 * time.Second
 )
@@ -40,7 +40,7 @@ type Config struct {
 type Door struct {
 	cfg  Config
 	conn *acp.Conn
-	life context.Context // ends with Run
+	life context.Context // ends with conn
 	work sync.WaitGroup
 
 	dialing chan struct{} // full while a connection is being opened
@@ -55,7 +55,7 @@ type Door struct {
 	closed   bool
 }
 
-// spawn runs f in a goroutine, and Serve waits for it. After the end it does
+// spawn runs f in a goroutine, and Serve waits for it. When the Door is closed, it does
 // nothing.
 func (d *Door) spawn(f func()) {
 	d.mu.Lock()
@@ -92,7 +92,8 @@ func (s shows) member() string {
 	return ""
 }
 
-// Serve serves an editor until its input or ctx ends.
+// Serve serves an editor until its input ends. When ctx ends, the caller must end the
+// input too.
 func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	d := &Door{cfg: cfg, life: ctx, dialing: make(chan struct{}, 1), sessions: map[string]*session{}, channels: map[string]*session{}}
@@ -220,7 +221,8 @@ func (d *Door) begin(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// watch reconnects when the connection has ended, as long as sessions are open.
+// watch reconnects when the connection has ended. If reconnecting is refused for good, it
+// ends all sessions.
 func (d *Door) watch(c *client.Client) {
 	select {
 	case <-c.Done():

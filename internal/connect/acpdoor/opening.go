@@ -337,7 +337,7 @@ func (s *session) leave(why error) {
 	s.lose(why)
 }
 
-// lose ends all waiting prompts and questions of a session.
+// lose ends all waiting prompts, questions and config changes of a session.
 func (s *session) lose(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

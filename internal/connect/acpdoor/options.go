@@ -14,10 +14,10 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// Ids of options which are not in the host's config.
+// Ids and values of options.
 const (
-	modeOption  = "mode"
-	modelOption = "model"
+	modeOption  = "mode"  // in the host's config; its category may be missing there
+	modelOption = "model" // not in the host's config
 
 	hostsModel = "default" // the host's choice of a model
 )
@@ -66,7 +66,7 @@ func (o *options) read(config json.RawMessage, turns []client.Turn) {
 		} `json:"schema"`
 		Values map[string]json.RawMessage `json:"values"`
 	}
-	_ = json.Unmarshal(config, &c) // no config is empty
+	_ = json.Unmarshal(config, &c) // a missing config counts as empty
 	o.properties, o.values = map[string]property{}, map[string]json.RawMessage{}
 	maps.Copy(o.values, c.Values)
 	for id, raw := range c.Schema.Properties {
@@ -120,7 +120,7 @@ func (o *options) value(id string) json.RawMessage {
 	}
 	p := o.properties[id]
 	if p.Default == nil && len(p.Enum) > 0 {
-		first, _ := json.Marshal(p.Enum[0]) // texts have JSON
+		first, _ := json.Marshal(p.Enum[0]) // a string always marshals
 		return first
 	}
 	return p.Default
@@ -190,7 +190,7 @@ func (o *options) list(d *Door, provider string) []acp.SessionConfigOption {
 		if agent.Provider != provider || len(agent.Models) == 0 {
 			continue
 		}
-		current, _ := json.Marshal(cmp.Or(o.model, hostsModel)) // texts have JSON
+		current, _ := json.Marshal(cmp.Or(o.model, hostsModel)) // a string always marshals
 		option := acp.SessionConfigOption{ID: modelOption, Name: "Model", Category: acp.SessionConfigOptionCategoryModel, Type: acp.SessionConfigOptionSelect, CurrentValue: current,
 			Options: []acp.SessionConfigSelectOptionsItem{{Value: hostsModel, Name: "The host's choice"}}}
 		for _, m := range agent.Models {
@@ -230,7 +230,8 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 	return s.setOption(ctx, id, value)
 }
 
-// setOption changes an option, and waits until the host has confirmed it.
+// setOption changes an option. If it is in the host's config, setOption waits until the
+// host has confirmed it.
 func (s *session) setOption(ctx context.Context, id string, value json.RawMessage) error {
 	var text string
 	isText := json.Unmarshal(value, &text) == nil

@@ -23,7 +23,7 @@ type prompt struct {
 	began   time.Time
 	usage   *acp.Usage
 
-	sent      bool // the host has accepted the message
+	sent      bool // the message was sent, or could not be
 	cancelled bool
 }
 
@@ -122,8 +122,8 @@ func (s *session) cancel() {
 	}
 }
 
-// message translates a prompt. For a resource between texts, its name is
-// inserted.
+// message translates a prompt. For a resource or link between other parts, it inserts
+// "@" and the label.
 func (s *session) message(ctx context.Context, prompt []acp.ContentBlock) client.Message {
 	var m client.Message
 	var text strings.Builder

@@ -19,7 +19,7 @@ type question struct {
 	raw     string
 	pending watch.Pending
 	over    bool         // answered, withdrawn or replaced
-	sent    *acp.Pending // the editor's pending request; nil: not sent yet
+	sent    *acp.Pending // the pending request to the editor; nil: none
 }
 
 // readQuestions asks the open questions of a state, and withdraws all others.
@@ -93,7 +93,7 @@ func (q *question) run() {
 	s.mu.Unlock()
 	c := s.client()
 	if action == nil || over || c == nil {
-		return // answered elsewhere first, or the user has given no answer
+		return // answered elsewhere first, no answer from the user, or no connection
 	}
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
 	defer cancel()
@@ -154,7 +154,7 @@ func (s *session) complete(call *client.ToolCall) bool {
 		if err != nil {
 			return false
 		}
-		call.Input, _ = json.Marshal(text) // texts have JSON
+		call.Input, _ = json.Marshal(text) // a string always marshals
 	}
 	if call.Status == "pending-result-confirmation" {
 		return true // the call's content is the result to confirm
@@ -259,7 +259,7 @@ func (q *question) read() (f form, ok bool) {
 	return f, json.Unmarshal(objectOr(request.Raw), &f) == nil && f.ID != ""
 }
 
-// form reports whether the editor can show a form for the question.
+// form reports whether the editor can show the question as a form or a URL.
 func (q *question) form() bool {
 	d := q.session.door
 	d.mu.Lock()
@@ -275,7 +275,7 @@ func (q *question) form() bool {
 	return can.Form != nil
 }
 
-// elicit asks with a form. It returns the action which answers.
+// elicit asks with a form or a URL. It returns the action which answers.
 func (q *question) elicit() []byte {
 	f, _ := q.read()
 	r := acp.CreateElicitationRequest{SessionID: q.session.id, Message: f.Message, Mode: acp.CreateElicitationRequestForm}

@@ -38,7 +38,8 @@ func (d *Door) Request(r *acp.Request) {
 	})
 }
 
-// answer answers a request of the editor. Each method has its branch.
+// answer answers a request of the editor other than session/prompt. Each method has its
+// branch.
 func (d *Door) answer(r *acp.Request) (any, error) {
 	if r.Method == "initialize" {
 		return d.initialize(r.Params)
@@ -113,7 +114,7 @@ func (d *Door) initialize(raw json.RawMessage) (any, error) {
 	}, nil
 }
 
-// list lists the host's sessions; with a folder, those in that folder.
+// list lists the host's sessions. With cwd, it lists those in cwd or, if set, --folder.
 func (d *Door) list(ctx context.Context, cwd string) (any, error) {
 	c, err := d.host(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ type session struct {
 	last      string // the last completed turn that was shown
 	turn      *turn  // the running turn
 	prompts   []*prompt
-	sending   chan struct{}        // closed when the host has accepted the latest prompt
+	sending   chan struct{}        // closed when the latest prompt was sent, or could not be
 	asked     map[string]*question // open questions, by the host's id
 	changes   []chan error         // config changes the host has not confirmed
 	commands  string               // the commands shown last, as JSON
@@ -64,7 +64,7 @@ func (s *session) update(kind string, v any) {
 	}
 }
 
-// client returns the connection, nil if there is none.
+// client returns the latest connection, which may have ended; nil if there was none.
 func (s *session) client() *client.Client {
 	s.door.mu.Lock()
 	defer s.door.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *session) client() *client.Client {
 // answered marks a request which was already replied to.
 var answered any = new(struct{ _ int })
 
-// params are the parameters of all requests.
+// params has the parameters which [Door.answer] reads.
 type params struct {
 	SessionID string          `json:"sessionId"`
 	Cwd       string          `json:"cwd"`

@@ -78,7 +78,7 @@ func (v *terminal) load() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil || v.gone {
-		return // the host has closed it
+		return // the host has closed it, or the tool call has ended
 	}
 	var state struct {
 		Content []struct {
@@ -136,7 +136,7 @@ func (v *terminal) meta(member string, more map[string]any) json.RawMessage {
 	more["terminal_id"] = v.uri
 	text, err := json.Marshal(map[string]any{member: more})
 	if err != nil {
-		return nil // texts and numbers have JSON
+		return nil // strings and numbers always marshal
 	}
 	return text
 }
@@ -163,7 +163,7 @@ func (v *terminal) write(data string) {
 	}
 }
 
-// exited shows that the program has ended.
+// exited shows that the program has ended, if the editor shows terminals.
 func (v *terminal) exited(code *int) {
 	if v.member != "" {
 		v.session.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: v.tool.call.ID, Meta: v.meta("terminal_exit", map[string]any{"exit_code": code, "signal": nil})})
@@ -192,7 +192,7 @@ func (v *terminal) leave() {
 	}
 }
 
-// escapes are a terminal's control sequences.
+// escapes matches control sequences of terminals, and control characters.
 var escapes = regexp.MustCompile("\x1b(\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x1b\\\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 func printable(output []byte) string {

@@ -20,7 +20,7 @@ import (
 type tool struct {
 	turn     *turn
 	call     client.ToolCall
-	sent     []byte // the latest update, without terminal output
+	sent     []byte // the latest update or plan, as JSON
 	terminal *terminal
 }
 
@@ -101,7 +101,7 @@ func (t *tool) show() {
 		return
 	}
 	if t.isPlan() && t.call.Status != "completed" {
-		return // shown when its content was read
+		return // the plan is in its content, which follows
 	}
 	update := s.toolUpdate(&t.call)
 	t.showTerminal(&update)
@@ -193,8 +193,8 @@ var kinds = []struct {
 	{regexp.MustCompile(`(?i)think|todo|plan`), acp.ToolKindThink},
 }
 
-// kindOf returns a tool's kind, from the host or guessed from the name. It selects the
-// icon.
+// kindOf returns a tool's kind, from the host or guessed from the name. Editors select an
+// icon by it.
 func kindOf(call *client.ToolCall) string {
 	if kind := ahp.TextOf(objectOr(call.Meta), "toolKind"); kind != "" {
 		return kind
@@ -280,10 +280,10 @@ func (s *session) diff(raw []byte) (acp.ToolCallContent, bool) {
 	return c, c.Path != ""
 }
 
-// Bounds for the content of edited files, in bytes.
+// Bounds for texts from the host or the editor, in bytes.
 const (
-	maxFile  = 1 << 20
-	maxFiles = 16 << 20
+	maxFile  = 1 << 20  // one text
+	maxFiles = 16 << 20 // the files of edits that a session keeps
 )
 
 // file returns the text of a file. If it was not read yet, it starts to read it and
@@ -300,13 +300,13 @@ func (s *session) file(uri string) (string, bool) {
 	return text, ok
 }
 
-// fetch reads an edited file from the host, and then shows its tool calls again.
+// fetch reads an edited file from the host, and then shows the turn's tool calls again.
 func (s *session) fetch(uri string) {
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
 	defer cancel()
 	text, err := s.read(ctx, uri)
 	if err != nil {
-		text = fmt.Sprintf("(The host does not show this text: %v)\n", err)
+		text = fmt.Sprintf("(This text cannot be shown: %v)\n", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,7 +353,7 @@ func (s *session) read(ctx context.Context, uri string) (string, error) {
 		content.Data = string(data)
 	}
 	if len(content.Data) > maxFile {
-		return "", fmt.Errorf("it has %d bytes", len(content.Data))
+		return "", fmt.Errorf("%d bytes are too long", len(content.Data))
 	}
 	return strings.ToValidUTF8(content.Data, "\uFFFD"), nil
 }

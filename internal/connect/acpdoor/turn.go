@@ -16,7 +16,7 @@ type turn struct {
 	session *session
 	id      string
 	texts   map[string]*text // by part id
-	parts   int              // number of parts without an id in the last state
+	parts   int              // number of parts without an id that were shown
 	tools   map[string]*tool
 	usage   json.RawMessage
 }
