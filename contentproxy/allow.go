@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// An Allowed is a pattern for web servers beyond the loopback interface whose content the host's
-// owner allows canvases to show: https://localhost:*, http://192.168.1.7:3000,
-// http://*.localhost:*. Names in patterns are resolved by DNS. A pattern can also be a folder:
-// file:///home/ada/project/dist.
+// An Allowed is a pattern for web servers, beyond http on the loopback interface, whose content the
+// host's owner allows canvases to show: https://localhost:*, http://192.168.1.7:3000,
+// http://*.localhost:*. Names are resolved by DNS, except localhost and names below it. A pattern
+// can also be a folder: file:///home/ada/project/dist.
 type Allowed struct{ scheme, host, port string } // for a folder, host is its path, and port is the path with links resolved
 
 // ParseAllowed parses a pattern. Its errors quote the text.
@@ -39,7 +39,7 @@ func ParseAllowed(text string) (Allowed, error) {
 	}
 	if err != nil || defaultPorts[scheme] == "" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" ||
 		port && u.Port() != "" || strings.Contains(strings.TrimPrefix(a.host, "*."), "*") {
-		return Allowed{}, fmt.Errorf("%q is not a valid origin for canvases; want https://localhost:*, http://192.168.1.7:3000, http://*.localhost:* or file:///home/ada/project/dist", text)
+		return Allowed{}, fmt.Errorf("%q is not a valid origin for canvases; want one such as https://localhost:*, http://192.168.1.7:3000, http://*.localhost:* or file:///home/ada/project/dist", text)
 	}
 	return a, nil
 }

@@ -25,7 +25,7 @@ type Conn struct {
 type seen struct {
 	params    []byte        // parameters of the client's subscribe request; nil: unknown, so the request cannot be repeated
 	described time.Time     // when the host last described the canvas on this connection
-	asked     chan struct{} // closed when the host has answered an Ask; nil: none is pending
+	asked     chan struct{} // closed when the pending Ask is settled; nil: none is pending
 	rechecked bool          // StillShows has queried the host since described
 }
 
@@ -61,8 +61,8 @@ type Message struct {
 	From, To int
 }
 
-// FromHost records a message from the host. Through said.Edit, it replaces loopback addresses in
-// the message by minted ones. Each branch handles a kind of fact.
+// FromHost records a message from the host. Through said.Edit, it replaces addresses in the message
+// by minted ones (see mint). Each branch handles a kind of fact.
 func (c *Conn) FromHost(said *view.Reading) {
 	if said == nil || len(said.Granted)+len(said.Facts) == 0 {
 		return

@@ -12,8 +12,8 @@
 // the address of a local web server on the loopback interface, which is useless to a
 // client elsewhere. For these a [Conn]
 //
-//   - mints: it replaces http://localhost|127.0.0.1|[::1]:port/path in states from the host
-//     by ahp-canvas-content:/<instanceId>/path, before the bytes are shared;
+//   - mints: it replaces http://localhost|127.0.0.1|[::1]:port/path in states and changes
+//     from the host by ahp-canvas-content:/<instanceId>/path, before the bytes are shared;
 //   - serves: if the host answers canvasReadResource with -32601, it reads from that web
 //     server and answers instead.
 //
@@ -59,5 +59,6 @@
 //
 // On relays with a domain for canvases, [Host.Serve] is a reverse proxy to the same origins,
 // and [Look] performs the same check for each request. docs/canvases.md lists what the proxy
-// changes. The proxy reaches no other origins, and never resolves names.
+// changes. Besides these origins, the proxy reaches only loopback ports ([Host.PlaceAt]). It
+// resolves only names that the owner allows.
 package contentproxy

@@ -222,7 +222,7 @@ func mimeType(said, name string, body []byte) string {
 func newContent(body []byte, mimeType string) *content {
 	kind := quote(strings.ToValidUTF8(mimeType, "?"))
 	if isText(mimeType) && utf8.Valid(body) {
-		// Escaped text that is longer than base64 could exceed the limit for a frame.
+		// Text that escaping makes twice as long could exceed the limit for a frame.
 		if text := quote(string(body)); len(text) < 2*len(body)+1024 {
 			return &content{kind, text, true}
 		}

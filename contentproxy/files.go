@@ -23,8 +23,8 @@ import (
 // from it. The folder acts as the root of a web server, so that pages with absolute paths work.
 //
 // A file must lie below the folder after all symbolic links are resolved, even if links change
-// during the read (os.Root). No name in its resolved path may begin with a dot, because workspaces
-// contain .git and .env. The folder's own links are resolved when the owner allows it; a link that
+// during the read (os.Root). No name in its resolved path may begin with a dot, except .well-known,
+// because workspaces contain .git and .env. The folder's own links are resolved when the owner allows it; a link that
 // replaces the folder later is not followed.
 
 // filesScheme is the scheme of addresses in folders. Origins of files have it as their port too.
@@ -119,7 +119,7 @@ func hidden(name string) bool {
 }
 
 // openFile opens the file at a decoded URL path below a folder. A path that ends in a slash means
-// its index.html. Each branch refuses a way out of the folder with errNoFile.
+// its index.html. The error is errFolder for a folder, or else errNoFile.
 func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	name := strings.TrimPrefix(at, "/")
 	if name == "" || strings.HasSuffix(name, "/") {

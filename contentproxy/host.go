@@ -28,7 +28,7 @@ const (
 
 // Config configures a [Host].
 type Config struct {
-	Off       bool            // loopback addresses pass unchanged
+	Off       bool            // addresses of canvases pass unchanged, and are not read
 	DenyPorts []string        // ports that are never read
 	Own       func() []string // the AHP host's current ports, never read either; may be nil
 	Limit     int             // bytes of one resource; default DefaultLimit
@@ -46,7 +46,7 @@ type Host struct {
 
 	mu      sync.Mutex
 	claims  map[canvasKey][]string // ports that clients have named
-	vouched map[claim]bool         // addresses that the host named before any client
+	vouched map[claim]bool         // ports that the host itself has named
 }
 
 // A canvasKey identifies a canvas of a host process.
@@ -156,7 +156,7 @@ func (h *Host) vouch(known *view.Host, channel string, o origin) {
 }
 
 // mayBeClients reports whether an address in a canvas's state may come from a client: a client has
-// named its port, and the host had not named it before. If too many ports or canvases were named to
+// named its port, and the host itself has not. If too many ports or canvases were named to
 // remember them all, it returns true.
 func (h *Host) mayBeClients(known *view.Host, channel string, o origin) bool {
 	h.mu.Lock()

@@ -14,11 +14,11 @@ type Look struct {
 	conn              *Conn
 	channel, instance string
 	since             time.Time
-	asked             <-chan struct{} // closed by the host's answer; nil: none is needed
+	asked             <-chan struct{} // closed when the query is settled; nil: none is needed
 }
 
 // Look begins a check. The host's description of the canvas is valid if it is younger than fresh;
-// otherwise asks contains a query, which the caller sends to the host.
+// otherwise the host is queried. The caller sends asks to the host.
 func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

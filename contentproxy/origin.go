@@ -16,7 +16,7 @@ type origin struct {
 }
 
 // loopbackNames are the host names that mean the loopback interface. Other notations, and names
-// that DNS would resolve, are not accepted.
+// that DNS would resolve, do not count.
 var loopbackNames = []string{"localhost", "127.0.0.1", "[::1]"}
 
 // splitOrigin parses the URL of a web server, and returns its origin. The last result is false if

@@ -16,7 +16,7 @@ type Read struct {
 	id    []byte
 	of    view.Call
 	since time.Time         // older descriptions of canvases are invalid
-	asked []<-chan struct{} // closed by the host's answers
+	asked []<-chan struct{} // closed when the queries are settled
 }
 
 // Asks returns queries to send to the host before the read is answered. The caller calls it once,
@@ -98,7 +98,8 @@ func (r *Read) allow() (Address, origin, *refusal) {
 }
 
 // shows returns the origin of a canvas's content; the zero origin means the AHP host itself. It
-// refuses unless the host has described the instance since the given time.
+// refuses unless the client is subscribed and the host has described the instance since the given
+// time, or cannot be queried.
 func (c *Conn) shows(channel, instance string, since time.Time) (origin, *refusal) {
 	s := c.canvases[channel]
 	canvas, _ := c.known.Canvas(channel)
@@ -141,7 +142,7 @@ func (r *Read) Answer(ctx context.Context) Message {
 	return withContent(ahp.AppendResult(nil, r.id, r.result(c)))
 }
 
-// wait waits until all queries are settled. It returns false on timeout.
+// wait waits until all queries are settled. It returns false on timeout, or if ctx ends.
 func (r *Read) wait(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

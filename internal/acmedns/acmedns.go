@@ -18,7 +18,7 @@ type Config struct {
 	Dir       string   // required; where certificates are stored
 	Email     string   // contact for the authority's notices; may be empty
 	Directory string   // URL of the authority; default: Let's Encrypt
-	Resolver  string   // DNS server that checks the records: host:port; default: the machine's, and the zone's
+	Resolver  string   // DNS server with which records are checked: host:port; default: the machine's, and the zone's
 	Log       *slog.Logger
 }
 
@@ -30,7 +30,7 @@ type Certificates struct {
 }
 
 // Start begins to obtain certificates and returns at once. Stored certificates are
-// available immediately. Failures are logged and repeated.
+// available immediately. It logs failures, and tries again.
 func Start(cfg Config) (*Certificates, error) {
 	c := &Certificates{}
 	quiet := zap.NewNop() // event logs the important events

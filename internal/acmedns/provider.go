@@ -29,7 +29,7 @@ func ParseProvider(text, keyFile string) (Provider, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch {
 	case kind == "exec" && keyFile != "":
-		return Provider{}, errors.New("the DNS provider exec: has no key file; only rfc2136: needs it")
+		return Provider{}, errors.New("the DNS provider \"exec:\" takes no key file; only \"rfc2136:\" does")
 	case kind == "exec" && filepath.IsAbs(rest):
 		return Provider{program(rest)}, nil
 	case kind == "rfc2136" && rest != "":
@@ -40,8 +40,7 @@ func ParseProvider(text, keyFile string) (Provider, error) {
 
 func absolute(zone string, r libdns.RR) string { return dns.Fqdn(libdns.AbsoluteName(r.Name, zone)) }
 
-// each calls do with each record up to the first error, and returns the records that
-// succeeded.
+// each calls do with each record until one fails, and returns the records that succeeded.
 func each(records []libdns.Record, do func(libdns.RR) error) (done []libdns.Record, err error) {
 	for _, record := range records {
 		if err := do(record.RR()); err != nil {

@@ -1,4 +1,5 @@
-// Package atomicfile writes files that a crash leaves either complete or as they were.
+// Package atomicfile writes files durably. A crash leaves a replaced file either complete or
+// as it was.
 package atomicfile
 
 import (
@@ -10,7 +11,7 @@ import (
 	"runtime"
 )
 
-// Create writes a new file and syncs it to disk.
+// Create writes a new file and syncs it to disk. A crash may leave an incomplete file.
 func Create(path string, data []byte, perm fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {

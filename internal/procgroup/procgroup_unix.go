@@ -15,5 +15,5 @@ func Own(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} 
 // not reach it.
 func OwnSession(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
-// Kill kills a started program and its process group.
+// Kill kills a program started after [Own] or [OwnSession], with its process group.
 func Kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

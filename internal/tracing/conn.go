@@ -23,7 +23,7 @@ const maxOpen = 256
 const (
 	maxMethod = 64
 	maxScheme = 32
-	maxID     = 64
+	maxID     = 64 // a request with a longer id is not traced
 )
 
 // A Connection describes the connection on which requests are traced.
@@ -43,7 +43,7 @@ type ConnTracer struct {
 	of     Connection
 	common []attribute.KeyValue
 
-	mu    sync.Mutex // guards the fields below; may be locked under any other lock
+	mu    sync.Mutex // guards the fields below; may be locked while any other lock is held
 	open  map[string]*Request
 	ended bool
 }

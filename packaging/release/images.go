@@ -23,7 +23,7 @@ import (
 // runAs is the user id in images, as in the Dockerfile's.
 const runAs = 65532
 
-// certificates is the path of the certificate authorities in images.
+// certificates is the path of the certificate authorities, on this machine and in images.
 const certificates = "etc/ssl/certs/ca-certificates.crt"
 
 // inImages are the programs with images. ahp-connect serves programs on the same machine.
@@ -140,7 +140,7 @@ func (p plainIndex) Image(h v1.Hash) (v1.Image, error)         { return p.of.Ima
 // ImageIndex implements [v1.ImageIndex].
 func (p plainIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) { return p.of.ImageIndex(h) }
 
-// layout writes an index of images as a file, and its signature as a second file.
+// layout writes an index of images as a file and, with a key, its signature as a second file.
 func (r *release) layout(name string, index v1.ImageIndex) error {
 	ref := "ahp-" + name
 	if err := r.archiveOf(fmt.Sprintf("%s_%s_oci.tar", ref, r.version), mutate.IndexAddendum{

@@ -53,7 +53,8 @@ func (r *release) point() (x, y []byte) {
 	return raw[1:33], raw[33:]
 }
 
-// installScripts writes install.sh and install.ps1 with the release's address and key.
+// installScripts writes install.sh and install.ps1 with the release's address and key, and
+// release-key.pem.
 func (r *release) installScripts() error {
 	key, err := r.signer.publicPEM()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Command release builds archives, packages, images, an SBOM and checksums from the
-// checked-out commit. Two runs give equal bytes. It runs with make release, and is a
-// separate module, so its dependencies stay out of the programs.
+// checked-out commit. Two runs give equal bytes. `make release` runs it. It is a separate
+// module, so its dependencies stay out of the programs.
 package main
 
 import (
@@ -45,10 +45,10 @@ type release struct {
 	when      time.Time // of the commit; all files carry this time
 	made      []string  // names of files in out
 	built     map[target][]file
-	printed   map[string][]file // manuals, by program
+	printed   map[string][]file // manuals and completions, by program
 	owner     map[string]string // of packaging/owner.env
-	signer    *signer           // nil: nothing is signed
-	packager  *packageSigner    // nil: no repositories of packages
+	signer    *signer           // nil: no signatures with the project's key
+	packager  *packageSigner    // nil: packages are not signed, and have no repositories
 	modFile   string            // of changed libraries; "": not written yet
 }
 
@@ -56,7 +56,7 @@ func main() {
 	log.SetFlags(0)
 	out := flag.String("out", "dist", "output directory, which is emptied first")
 	only := flag.String("only", "", "one target, such as linux_amd64; default: all")
-	key := flag.String("key", "", "PEM file of the ECDSA P-256 key that signs the release; without it, nothing is signed and no install scripts are written")
+	key := flag.String("key", "", "PEM file of the ECDSA P-256 key that signs the release; without it, there are no install scripts, and the programs do not find updates")
 	minisignKey := flag.String("minisign-key", "", "unencrypted minisign key that signs the release, too")
 	packageKey := flag.String("package-key", "", "armored OpenPGP secret key that signs packages and makes apt and yum repositories of them")
 	flag.Parse()
@@ -185,7 +185,7 @@ type file struct {
 // dashboard is the Grafana dashboard's path.
 const dashboard = "grafana/ahp-relay.json"
 
-// target makes all files for a system and processor.
+// target makes the SBOM, archives and packages for a system and processor.
 func (r *release) target(t target) error {
 	log.Print("building for ", t)
 	files, err := r.build(t)
@@ -410,7 +410,7 @@ func (r *release) sums() (map[string]string, error) {
 	return sums, nil
 }
 
-// checksums writes the checksums of all output, in sha256sum's format.
+// checksums writes the checksums of all output so far, in sha256sum's format.
 func (r *release) checksums() error {
 	sums, err := r.sums()
 	if err != nil {

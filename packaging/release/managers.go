@@ -151,7 +151,7 @@ func nodeName(name string) string {
 	return name
 }
 
-// npm writes the npm packages of a program: one for each system with the program, and
+// npm writes the npm packages of a program: one for each target with the program, and
 // one that starts it, with the others as optional dependencies. npm installs only the
 // package that fits the machine.
 func (r *release) npm(program, name, about, hint string) error {

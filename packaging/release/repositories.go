@@ -242,7 +242,7 @@ func (r *release) yum() error {
 	dir := filepath.Join(r.out, "yum")
 	cmd := exec.Command("createrepo_c", "--quiet", "--no-database", "--general-compress-type=gz", fmt.Sprintf("--revision=%d", r.when.Unix()), "--set-timestamp-to-revision", dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s (Debian: createrepo-c)", err, out)
+		return fmt.Errorf("%w: %s (on Debian, install createrepo-c)", err, out)
 	}
 	made, err := filepath.Glob(filepath.Join(dir, "repodata", "*"))
 	if err != nil {

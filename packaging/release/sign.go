@@ -73,7 +73,8 @@ func (r *release) sign(name string) error {
 	return r.write(name+".sig", []byte(base64.StdEncoding.EncodeToString(signature)+"\n"))
 }
 
-// minisign writes name.minisig, the signature that people verify with minisign.
+// minisign writes name.minisig, the signature that people verify with minisign, and the
+// public key.
 func (r *release) minisign(keyFile, name string) error {
 	text, err := os.ReadFile(keyFile)
 	if err != nil {
@@ -97,7 +98,7 @@ func (r *release) minisign(keyFile, name string) error {
 	)
 }
 
-// provenance writes which commit and Go version all files were built from: an in-toto
+// provenance writes which commit and Go version the output so far was built from: an in-toto
 // statement with SLSA's provenance (version 1), in a signed DSSE envelope.
 func (r *release) provenance() error {
 	sums, err := r.sums()

@@ -49,7 +49,7 @@ type Client struct {
 	cfg    Config
 	id     string // clientId
 	out    chan []byte
-	closed chan struct{} // Close was called
+	closed chan struct{} // closed by Close, or when the connection ends
 	ended  chan struct{} // the connection has ended
 	once   sync.Once
 	cancel context.CancelFunc
@@ -123,7 +123,7 @@ func (c *Client) Close() {
 // Done returns a channel that is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.ended }
 
-// Err returns the reason for the end.
+// Err returns the reason for the connection's end, nil before it.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -192,7 +192,7 @@ func (c *Client) Chat(ctx context.Context, channel string) (Chat, error) {
 }
 
 // Transcript returns the last turns of a chat as text, at most the given number of
-// bytes. If it omits something, it begins with a note.
+// bytes. If earlier text is left out, a note precedes them.
 func (chat *Chat) Transcript(turns, most int) string {
 	all := chat.Turns
 	if chat.Active != nil {

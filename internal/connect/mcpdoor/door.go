@@ -4,9 +4,9 @@
 //
 // Text in a session comes from agents, tools and other people. Each result marks it as
 // data, limits its size, and never contains tokens: the door reads only sessions, which
-// have none. An approval needs the level approve, and must name the question's digest,
-// so it has no effect if the question has changed. In the relay's audit, the token's
-// holder is the MCP client.
+// have none. An answer must name the question's digest, so it has no effect if the
+// question has changed. All answers but those to an agent's questions need the level
+// approve. In the relay's audit, the token's holder is the MCP client.
 package mcpdoor
 
 import (
@@ -31,7 +31,7 @@ import (
 
 // Bounds of results and waits.
 const (
-	maxText      = 16 << 10 // bytes of session text in a result
+	maxText      = 16 << 10 // bytes of each session text in a result
 	maxSessions  = 200      // sessions in a list
 	defaultTurns = 5
 	maxTurns     = 50
@@ -216,7 +216,7 @@ func describe(list []watch.Pending) string {
 }
 
 // errClosed reports an answer which the door's level does not permit.
-var errClosed = errors.New("this answer lets something run: start ahp-connect mcp with --level approve")
+var errClosed = errors.New("only answers to an agent's questions are allowed at this level: start ahp-connect mcp with --level approve")
 
 // answer answers a question of a session.
 func (d *Door) answer(ctx context.Context, in answerInput) (string, error) {

@@ -75,7 +75,7 @@ func (d *Door) addTools(s *mcp.Server) {
 		return
 	}
 	add(s, "send_message", "Send a message to a session's agent. While it works, the message waits for the turn's end.", false, d.say)
-	add(s, "answer_question", "Answer a session's question. An answer that lets something run needs the level approve.", false, d.answer)
+	add(s, "answer_question", "Answer a session's question. All answers but those to an agent's questions need the level approve.", false, d.answer)
 	if d.may(auth.AccessWrite) {
 		add(s, "start_session", "Start a session with a first message.", false, d.start)
 	}

@@ -174,7 +174,7 @@ func strict(text string) (string, error) {
 	return kind, yaml.UnmarshalStrict([]byte(text), make())
 }
 
-// documented reports values without a row in the chart's README, and in the schema.
+// documented reports values without a row in the chart's README, or missing in the schema.
 func documented(dir string) error {
 	chart, err := loader.Load(dir)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command twice makes the release of the checked-out commit in two clean clones, in
 // folders of different names and with caches of their own, and fails unless all files
-// are equal. It leaves them in dist/, as make release does. Its arguments are those of make
-// release.
+// are equal. It leaves them in dist/, as `make release` does. Its arguments are those of
+// command release.
 package main
 
 import (
@@ -29,7 +29,7 @@ func run(args []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	for i, arg := range args { // of keys
+	for i, arg := range args { // keys' paths become absolute
 		if path, err := filepath.Abs(arg); err == nil && arg[0] != '-' && i > 0 && args[i-1] != "-only" {
 			args[i] = path
 		}
@@ -66,7 +66,7 @@ func run(args []string) error {
 	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(made))); err != nil {
 		return err
 	}
-	fmt.Printf("%s\nboth releases are equal, and in %s\n", sums[0], kept)
+	fmt.Printf("%s\nboth releases are equal; one is in %s\n", sums[0], kept)
 	return nil
 }
 
@@ -77,7 +77,7 @@ func command(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// differences lists the lines of only one of both.
+// differences lists the lines that only one of the releases has.
 func differences(sums [2][]byte) error {
 	count := map[string]int{}
 	for _, sum := range sums {
