@@ -24,7 +24,7 @@ import (
 	"ahprelay/console"
 )
 
-// DefaultListen is the endpoint's address.
+// DefaultListen is the endpoint's default address.
 const DefaultListen = "127.0.0.1:8486"
 
 // Bounds of an Endpoint.
@@ -78,7 +78,7 @@ func Listen(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("--listen %s: want 127.0.0.1:8486 or unix:/path", address)
 	}
 	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("--listen %s: only loopback addresses are allowed, because every connection acts as you; want 127.0.0.1:8486", address)
+		return nil, fmt.Errorf("--listen %s: only loopback addresses are allowed, because every connection acts as you; want one such as 127.0.0.1:8486", address)
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -95,7 +95,7 @@ type PortTaken struct {
 }
 
 func (e *PortTaken) Error() string {
-	return fmt.Sprintf("%s is used by another program: stop it, or choose another address with --listen", e.Address)
+	return fmt.Sprintf("%s cannot be used, perhaps because another program uses it: stop that program, or choose another address with --listen", e.Address)
 }
 
 // Unwrap returns the system's error.
@@ -265,7 +265,7 @@ type localHost struct {
 }
 
 // serveHosts lists the hosts a token opens, in the same form as a relay. If several
-// relays have a host with one name, the name is prefixed with the relay.
+// relays have a host with the same name, the name is prefixed with the relay.
 func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token LocalToken) {
 	all, failed := e.cfg.Relays.Hosts(r.Context())
 	hosts := []localHost{}
@@ -319,7 +319,7 @@ func (e *Endpoint) connect(w http.ResponseWriter, r *http.Request, token LocalTo
 	ServeLocal(ctx, &wsMessages{ws: ws}, relay, host, token.Level, log)
 }
 
-// add registers a connection. It returns false if there are too many.
+// add registers a connection. It returns false if there are too many, or the Endpoint stops.
 func (e *Endpoint) add(c *localConn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

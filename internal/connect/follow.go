@@ -15,8 +15,7 @@ import (
 )
 
 // Follow stores a link to a session of a sealed host as this machine's pairing with that
-// host, in place of an earlier link. If the machine itself is paired already, it keeps its
-// own keys.
+// host. If the machine is paired already, other than by a link, it keeps that pairing.
 func (r *Relay) Follow(home *Home, l *sealed.ShareLink) (*Pairing, error) {
 	p := &Pairing{Relay: r.URL, Host: l.Host, Key: l.Key, Device: l.Device, Link: true, Viewer: sealed.NewViewer()}
 	known, err := home.Pairing(r.URL, l.Host)
@@ -24,7 +23,7 @@ func (r *Relay) Follow(home *Home, l *sealed.ShareLink) (*Pairing, error) {
 	case err != nil:
 		return nil, err
 	case known != nil && known.Key != l.Key:
-		return nil, fmt.Errorf("this machine knows a different key of %s than this link: ask the link's sender, and compare the host's words with ahp-connect devices", l.Host)
+		return nil, fmt.Errorf("this machine knows a different key of %s than this link: ask the link's sender, and compare the host's words with those that ahp-connect devices prints", l.Host)
 	case known != nil && !known.Link:
 		return known, nil
 	}

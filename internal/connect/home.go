@@ -17,7 +17,7 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// A Home is the directory with a person's sign-ins and local tokens.
+// A Home is the directory with a person's sign-ins, pairings and local tokens.
 type Home struct {
 	Dir  string
 	Keys KeyStore // nil: device keys are stored in files
@@ -42,8 +42,8 @@ var ErrNotSignedIn = errors.New("not signed in at any relay: run ahp-connect log
 // signIns returns the directory with a file for each relay.
 func (h *Home) signIns() string { return filepath.Join(h.Dir, "relays") }
 
-// RelayName returns a relay's name in addresses: its host name, and its port unless it
-// is the scheme's default.
+// RelayName returns a relay's name in addresses: its host name, and the port if the URL
+// has one.
 func RelayName(base string) string {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
@@ -173,7 +173,7 @@ func (h *Home) Relays() (*Relays, error) {
 	return (&Relays{list}).Seal(h), nil
 }
 
-// Lock ensures that only one ahp-connect up uses the home, until release.
+// Lock ensures that only one `ahp-connect up` uses the home, until release.
 func (h *Home) Lock() (release func(), err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (h *Home) Address() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// ErrRuns reports that ahp-connect up is already running.
+// ErrRuns reports that `ahp-connect up` is already running.
 var ErrRuns = errors.New("ahp-connect up runs already for this user: use it, or stop it first")
 
 // Relays are the relays that a person may use.
@@ -214,8 +214,8 @@ func NewRelays(list ...*Relay) *Relays { return &Relays{list} }
 // All returns all relays.
 func (r *Relays) All() []*Relay { return slices.Clone(r.list) }
 
-// Find returns the relay which has a host. If the relay is not named and there are
-// several, it asks each for its hosts.
+// Find returns the relay for a host: the named or only one. If the relay is not named and
+// there are several, it asks each for its hosts.
 func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
 	var names []string
 	for _, one := range r.list {

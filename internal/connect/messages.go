@@ -29,7 +29,7 @@ type Messages interface {
 	Close(code ahp.CloseCode, reason string)
 }
 
-// Closed reports that the other end has closed the connection.
+// Closed is the reason why a connection has ended, or is to end.
 type Closed struct {
 	Code   ahp.CloseCode
 	Reason string

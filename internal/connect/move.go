@@ -62,7 +62,7 @@ func (u *upstream) waitLocked(done <-chan struct{}) {
 	select {
 	case <-changed:
 	case <-done:
-		// end sets over
+		// upstream.end then sets over
 		<-changed
 	}
 }

@@ -134,7 +134,7 @@ func (u *upstream) ask(ctx context.Context, reading <-chan error, request any) (
 	case err := <-reading:
 		return nil, (&sealAsk{}).failed(ctx, err)
 	case <-time.After(answerWait):
-		return nil, &Refusal{ahp.CloseHostOffline, "the host has not confirmed: the removal is pending. Try again"}
+		return nil, &Refusal{ahp.CloseHostOffline, "the host has not answered, so a removal may be pending: try again"}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

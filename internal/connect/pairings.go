@@ -118,7 +118,8 @@ func (h *Home) Pairing(relay, host string) (*Pairing, error) {
 var errUnpaired = errors.New("run ahp-connect pair")
 
 // Unpair forgets the keys of a pairing. This machine still refuses to open the host unsealed,
-// because a relay may have caused the fault for which a person unpairs. With forget, it may.
+// because a relay may have caused the fault for which a person unpairs. With forget, it opens
+// the host unsealed too.
 func (h *Home) Unpair(relay, host string, forget bool) error {
 	path := h.pairingPath(relay, host)
 	if _, err := os.Stat(path); err != nil {

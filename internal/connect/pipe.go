@@ -19,12 +19,12 @@ import (
 // Times of a pipe.
 const (
 	// greetingHold bounds how long a new client waits until the relay is reached, and
-	// resumeHold how long a reconnecting client waits. Relays let clients wait equally long
-	// for an unreachable host.
+	// resumeHold how long a reconnecting client waits. By default, relays let clients wait
+	// equally long for an unreachable host.
 	greetingHold = 20 * time.Second
 	resumeHold   = 10 * time.Minute
 
-	dialAgain = 200 * time.Millisecond // pause after a failed attempt, doubled each time
+	dialAgain = 200 * time.Millisecond // pause after the first failed attempt, doubled each time
 	dialMost  = 5 * time.Second        // longest pause
 
 	pingPatience = 2 * time.Second  // a ping unanswered for this long may be answered here

@@ -26,14 +26,14 @@ const (
 	maxAnswer    = 1 << 20          // bytes
 	maxMessage   = 256 << 20        // bytes in a message, each way
 
-	tokenTTL   = time.Hour       // lifetime of a token for one host
+	tokenTTL   = time.Hour       // lifetime of a device's tokens
 	hostsFresh = 5 * time.Second // how long a list of hosts is reused
 )
 
 // A Refusal is a final error: retrying does not help.
 type Refusal struct {
 	Code   ahp.CloseCode
-	Reason string // one sentence which includes the remedy
+	Reason string // with the remedy, if there is one
 }
 
 // auth404 is the close code for an unknown host.
@@ -59,7 +59,7 @@ type Host struct {
 
 // tokens gets tokens for a relay.
 type tokens interface {
-	// token returns a token for a host ("" for all) with at most the given level. Program is
+	// token returns a token for a host ("" for all) with at most the given level. program is
 	// the name for the relay's audit.
 	token(ctx context.Context, host string, level auth.Access, program string) (token string, expires time.Time, err error)
 	// remedy returns the advice if the relay does not accept tokens any more.
@@ -102,7 +102,8 @@ func NewRelay(base string, tokens tokens) *Relay {
 }
 
 // Token returns a token for a host, or for all hosts (""), with at most the given level ("":
-// the person's own, at most operate). At least half of its lifetime is left.
+// the person's own, at most operate). The time is when to get a new token: when half of the
+// token's remaining lifetime is over.
 func (r *Relay) Token(ctx context.Context, host string, level auth.Access) (string, time.Time, error) {
 	key := keptKey{host, level}
 	r.mu.Lock()
@@ -173,7 +174,7 @@ func (r *Relay) advise(c *Closed) *Closed {
 	return c
 }
 
-// do sends a request with a token, and decodes the answer into into.
+// do sends a GET request with a token, and decodes the answer into the variable into.
 func (r *Relay) do(ctx context.Context, path, token string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+path, nil)
 	if err != nil {

@@ -148,7 +148,7 @@ func (a *sealAsk) failed(ctx context.Context, err error) error {
 	} else {
 		errors.As(err, &closed)
 	}
-	again := fmt.Sprintf("Compare the host's words on its screen with ahp-connect devices; if the host's key has changed, run ahp-connect unpair %s, and pair again", a.host)
+	again := fmt.Sprintf("Compare the host's words on its screen with those that ahp-connect devices prints; if the host's key has changed, run ahp-connect unpair %s, and pair again", a.host)
 	switch {
 	case errors.Is(err, sealed.ErrLie):
 		return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%v. %s", err, again)}

@@ -37,9 +37,9 @@ func (t *LocalToken) opens(host string) bool {
 	return len(t.Hosts) == 0 || auth.MatchesAny(t.Hosts, host)
 }
 
-// Tokens are the local tokens, in a file with mode 0600 or in memory. All methods read
-// the file again if it has changed, so changes by another ahp-connect command take effect
-// at once.
+// Tokens are the local tokens, in a file with mode 0600 or in memory. Methods read the file
+// again if it has changed, so changes by another ahp-connect command take effect at the next
+// call.
 type Tokens struct {
 	path string // "": in memory
 
@@ -125,7 +125,8 @@ func (t *Tokens) Make(name string, hosts []string, level auth.Access) (LocalToke
 	return made, t.saveLocked()
 }
 
-// For returns a client program's token for a host, and creates it if necessary.
+// For returns a client program's token if it opens the host. Otherwise For replaces it with
+// one for all hosts.
 func (t *Tokens) For(name, host string) (LocalToken, error) {
 	list, err := t.List()
 	if err != nil {

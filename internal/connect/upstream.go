@@ -242,7 +242,7 @@ func relaysWord(err error) error {
 	return &Closed{closed.Code, "the relay: " + closed.Reason}
 }
 
-// close ends the connection.
+// close closes the connection, except during a move.
 func (u *upstream) close(code ahp.CloseCode, reason string) {
 	ws, moving := u.current()
 	if moving {

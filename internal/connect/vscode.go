@@ -32,8 +32,8 @@ type vscodeHost struct {
 // isOurs reports whether this program has created the entry.
 func (h *vscodeHost) isOurs() bool { return strings.HasPrefix(h.Token, localPrefix) }
 
-// VSCode adds hosts to VS Code's settings file, and removes them. All other settings and
-// comments remain. Settings Sync is told to skip the setting with the hosts, because it
+// VSCode adds hosts to VS Code's settings file, and removes them. It changes nothing but the
+// settings above. Settings Sync is told to skip the setting with the hosts, because it
 // contains local tokens.
 type VSCode struct {
 	File   string // settings.json
