@@ -1,8 +1,8 @@
-// Package console serves the web console. The files in dist are embedded; go run
-// ./console/build writes them.
+// Package console serves the web console. The files in dist are embedded;
+// `go run ./console/build` writes them.
 //
-// A file with a content hash in its name never changes. Text files are stored
-// compressed and sent as stored.
+// A file with a content hash in its name never changes. Most text files are stored
+// compressed, and sent so if the client accepts it.
 package console
 
 import (

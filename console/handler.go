@@ -11,8 +11,8 @@ import (
 )
 
 // consolePolicy is the console's Content-Security-Policy. The console runs only its
-// own scripts and styles, connects only to its relay, shows images that it has
-// generated, and frames only the pages below and canvases at their own origins. Only
+// own scripts and styles, connects only to its relay, shows its own images and those that
+// it has generated, and frames only the pages below and canvases at their own origins. Only
 // two trusted-types policies turn text into markup or script: DOMPurify's, and the page's
 // own, which accepts only URLs of its scripts. The first %s stands for further
 // sources to connect to, the second for further sources to frame, each after a space.
@@ -21,7 +21,7 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"require-trusted-types-for 'script'; trusted-types console dompurify"
 
 // framePolicies are the policies for pages that show untrusted content, each in an opaque
-// origin. canvas-inband.html shows a canvas rebuilt from resources that the console has
+// origin, and for two pages in the relay's origin. canvas-inband.html shows a canvas rebuilt from resources that the console has
 // read: it may run any script, but reach no network. canvas-direct.html frames a canvas
 // from a different server. terminal.html shows only a terminal's output, math.html a
 // formula, and diagram.html a diagram.
@@ -50,7 +50,7 @@ var framePolicies = map[string]string{
 var headers = map[string]string{
 	"X-DNS-Prefetch-Control":       "off",
 	"X-Content-Type-Options":       "nosniff",
-	"Cross-Origin-Opener-Policy":   "same-origin", // this page, its opener and pages that it opens have no reference to each other
+	"Cross-Origin-Opener-Policy":   "same-origin", // pages of other origins that open this page, or that it opens, have no reference to it
 	"Cross-Origin-Resource-Policy": "same-origin",
 	"Referrer-Policy":              "no-referrer",
 	"Permissions-Policy":           "camera=(self), microphone=(self), geolocation=(), payment=(), usb=()", // frames get no camera and no microphone

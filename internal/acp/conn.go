@@ -68,7 +68,7 @@ const (
 	CodeNotFound       = -32002
 )
 
-// An Error is an error answer from the peer.
+// An Error is an error answer.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
@@ -125,8 +125,8 @@ func NewConn(in io.Reader, out io.Writer, handler Handler, limits Limits) *Conn 
 }
 
 // Run handles messages until the input ends, the output fails or [Conn.Fail] is
-// called, and returns the reason. The caller then closes input and output; Run does
-// not wait for that.
+// called, and returns the reason. While it waits for input, it notices only the first.
+// The caller then closes input and output; Run does not wait for that.
 func (c *Conn) Run() error {
 	var writer sync.WaitGroup
 	writer.Go(c.writeLoop)

@@ -30,7 +30,8 @@ type Table struct {
 	wake chan struct{} // capacity 1: the queue is no longer empty
 }
 
-// A kind counts the events of one key in the interval that began with the first event.
+// A kind counts the events of one key in the current interval. The first interval begins
+// with the first event.
 type kind struct {
 	key  any
 	end  time.Time
@@ -45,7 +46,8 @@ func New(every time.Duration) *Table {
 }
 
 // Note records an event whose kind is key. The first atOnce events in an interval are
-// reported at once with tell(0). At the end of the interval, the last event's tell is
+// reported at once with tell(0), but none if the previous interval had more events than
+// were reported at once. At the end of the interval, the last event's tell is
 // called with the number of all later events.
 func (t *Table) Note(key any, atOnce int, tell func(more int)) {
 	for _, due := range t.note(key, atOnce, tell) {

@@ -10,8 +10,8 @@ import (
 // MaxBuckets bounds the keys of [Buckets].
 const MaxBuckets = 16384
 
-// Buckets is a set of rate limiters, one for each key. Idle keys are forgotten. It is
-// safe for concurrent use.
+// Buckets is a set of rate limiters, one for each key. When there are too many keys, idle
+// keys are forgotten first. It is safe for concurrent use.
 type Buckets struct {
 	rate  rate.Limit
 	burst int

@@ -7,7 +7,7 @@
 // itself, and a user with few requests waits for at most one request from each other
 // user.
 //
-// [Turns] bound the number of concurrent users. [Shares] bound a tenant's share of
+// [Turns] bound the number of places in use. [Shares] bound a tenant's share of
 // processor time while another tenant is active. [Buckets] bound the rate of each key.
 //
 // Unauthenticated connections are grouped by the networks of their addresses ([Site],

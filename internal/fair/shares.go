@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// activeTime is how long a tenant counts as active after a step. So a tenant which
+	// activeTime is how long a tenant counts as active after a step that followed another
+	// within this time. So a tenant which
 	// only sends heartbeats, with longer pauses in between, is hardly ever active.
 	activeTime = time.Second
 

@@ -13,8 +13,8 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// A Reader reads from a network connection. It takes a buffer from its pool only after
-// bytes have arrived. It is not safe for concurrent use.
+// A Reader reads from a network connection. While it waits for bytes, it holds no buffer
+// of its pool. It is not safe for concurrent use.
 type Reader struct {
 	raw     syscall.RawConn
 	buffers *sync.Pool // of *[]byte

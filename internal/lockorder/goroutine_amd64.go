@@ -11,8 +11,8 @@ func goroutine() uintptr
 
 // holders is a hash table from goroutines to the locks which they hold; bit n stands for rank n.
 // Entries are never removed, and a later goroutine with the same descriptor reuses one. Goroutines
-// thus never wait for each other, and lookups do not order memory accesses, which could hide data
-// races.
+// thus never wait for each other, and lookups do not order memory accesses. Such an order could hide
+// data races.
 var holders [1 << 18]struct {
 	of   atomic.Uintptr
 	held uint64 // owned by the goroutine

@@ -13,10 +13,10 @@
 //
 // Calls to open, use or close a client's connection first take Client or HostConn, and
 // then the locks below, down to the link. Calls from a link upward run under Routing, so
-// they may only append to an outbox or start a goroutine. All locks outside of this list
-// are leaves: no other lock is taken while one is held.
+// they may only append to an outbox or start a goroutine. No lock of this list is taken
+// while a lock outside of it is held.
 //
-// With the build tag lockorder, which make test sets, a Mutex panics if a goroutine takes
+// With the build tag lockorder, which `make test` sets, a Mutex panics if a goroutine takes
 // it out of order, or twice. Without the tag it is a [sync.Mutex].
 package lockorder
 

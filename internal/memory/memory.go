@@ -70,8 +70,8 @@ func Start() (stop func()) {
 	}
 }
 
-// giveBack takes a sample after each garbage collection, and at intervals which grow while
-// the process rests.
+// giveBack takes samples at intervals which grow while the process rests. After a garbage
+// collection, the interval is the shortest again.
 func giveBack(ctx context.Context) {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
@@ -179,8 +179,8 @@ func signalCollections(ctx context.Context, collected chan<- struct{}) {
 	}, ctx)
 }
 
-// gcPercent returns functions which set and restore the GC percentage. If GOGC is set, they
-// do nothing.
+// gcPercent returns functions which set and restore the GC percentage. If GOGC has changed
+// it, they do nothing.
 func gcPercent() (set func(percent int), restore func()) {
 	before := debug.SetGCPercent(smallPercent)
 	if before != smallPercent {

@@ -1,5 +1,5 @@
 // Package release finds newer releases of a program, verifies their signature, and
-// replaces an installed program. A release, written by make release, consists of
+// replaces an installed program. A release, written by `make release`, contains
 // SHA256SUMS, its ECDSA signature SHA256SUMS.sig, and an archive for each program and
 // system. Requests contain no identifier.
 package release
@@ -28,12 +28,12 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// Set by make release: the URL of the latest release, and the public key's coordinates,
+// Set by `make release` with a key: the URL of the latest release, and the public key's coordinates,
 // 32 bytes each, in base64.
 var latest, publicPoint string
 
 var (
-	// ErrNoSource reports that this program was not built by a signed make release.
+	// ErrNoSource reports that this program was not built by `make release` with a key.
 	ErrNoSource = errors.New("this program is not a signed release, so it knows no place for updates")
 
 	// ErrSignature reports that the release is not signed with our key.
@@ -230,7 +230,7 @@ func Find(path string) (Installed, error) {
 	return i, nil
 }
 
-// Replace replaces the installed program atomically, and keeps the earlier program for
+// Replace replaces the installed program (atomically, except on Windows), and keeps the earlier program for
 // [Installed.Restore]. Before that it calls try with the new program's path.
 func (i Installed) Replace(program []byte, try func(path string) error) (err error) {
 	// The name ends in .exe if it must, because Windows starts no other file.

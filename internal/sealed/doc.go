@@ -13,8 +13,8 @@
 // # Errors
 //
 // A function which reads a peer's bytes returns an error that wraps [ErrLie] if a correct
-// peer cannot have sent them through an honest relay. The session has then ended, and
-// encrypts and decrypts nothing more.
+// peer cannot have sent them through an honest relay. The session then decrypts nothing
+// more, and the caller must end the connection.
 //
 // # Concurrency
 //

@@ -14,7 +14,7 @@ import (
 // Bounds of shared bodies.
 const (
 	MaxEpochs = 256       // newest epochs whose keys a client stores
-	MaxShared = 512 << 10 // bytes of a shared message
+	MaxShared = 512 << 10 // bytes of a shared message, or of a compressed part
 
 	bodyHead   = 1 + 4 + 4 // of a body: kind, epoch, number
 	tagged     = 1 + tagSize
@@ -187,7 +187,7 @@ func bodyNonce(head []byte) []byte { return append(make([]byte, 8, 12), head[5:b
 func (s *Session) Give(bodies int) { s.out.bodies += uint64(bodies) }
 
 // Tag returns the next tag: it confirms bodies with this sum, sent after the given number of
-// records. It may be called concurrently with other methods.
+// records. It may be called concurrently with Seal and Open, but not with itself.
 func (s *Session) Tag(sum [32]byte, records uint64) (tag [tagSize]byte) {
 	nonce, ad := tagNonce(s.tags, sum, records)
 	s.tags++
@@ -350,5 +350,6 @@ func (s *Session) next() (content Content, body []byte, done bool, err error) {
 	return p.content, p.body, true, nil
 }
 
-// Heard returns a number which rises with each record, tag and crowd message from the peer.
+// Heard returns a number which rises with each record, tag and crowd message from the
+// host-agent. Only the client's end uses it.
 func (s *Session) Heard() uint64 { return s.in.count + s.tags + s.told }

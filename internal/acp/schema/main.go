@@ -61,7 +61,8 @@ func withoutText(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// strip removes descriptions below a value. The keys of a map of properties are names.
+// strip removes descriptions, defaults and extensions below a value. The keys of a map of
+// properties are names.
 func strip(v any, names bool) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -219,8 +220,8 @@ func (g *generator) define(name string, n node) {
 	}
 }
 
-// marshaller writes MarshalJSON for a union: it keeps the members that a variant
-// requires, even if they are empty.
+// marshaller writes MarshalJSON for a union: it keeps the texts that a variant requires,
+// even if they are empty.
 func (g *generator) marshaller(name string, n node, key string) {
 	required := map[string][]string{}
 	for _, variant := range append(n.OneOf, n.AnyOf...) {
