@@ -187,7 +187,7 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 		{"up --relay http://relay.example.com --token-file x", "use https://"},
 		{"up --listen 0.0.0.0:8486 --relay http://127.0.0.1:1 --token-file x", "only loopback"},
 		{"up --listen nowhere --relay http://127.0.0.1:1 --token-file x", "127.0.0.1:8486"},
-		{"up --listen " + taken.Addr().String() + " --relay http://127.0.0.1:1 --token-file x", "used by another program: stop it"},
+		{"up --listen " + taken.Addr().String() + " --relay http://127.0.0.1:1 --token-file x", "another program uses it: stop that program"},
 		{"up --allow-origin * --relay http://127.0.0.1:1 --token-file x", "such as https://vscode.dev"},
 		{"hosts --relay http://127.0.0.1:1 --token-file /nowhere", "--token-file: open /nowhere"},
 		{"hosts --relay http://127.0.0.1:1 --token-file " + empty, "relay token client"},
