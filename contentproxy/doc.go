@@ -14,7 +14,7 @@
 //
 //   - mints: it replaces http://localhost|127.0.0.1|[::1]:port/path in states and changes
 //     from the host by ahp-canvas-content:/<instanceId>/path, before the bytes are shared;
-//   - serves: if the host answers canvasReadResource with -32601, it reads from that web
+//   - serves: if the host does not serve a read (see unserved), it reads from that web
 //     server and answers instead.
 //
 // Package [ahprelay/ahp/view] reads the host's messages in all their forms. Addresses are

@@ -119,7 +119,8 @@ func hidden(name string) bool {
 }
 
 // openFile opens the file at a decoded URL path below a folder. A path that ends in a slash means
-// its index.html. The error is errFolder for a folder, or else errNoFile.
+// its index.html. The branches refuse each way out of the folder. The error is errFolder for a path
+// of a folder, or else errNoFile.
 func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	name := strings.TrimPrefix(at, "/")
 	if name == "" || strings.HasSuffix(name, "/") {

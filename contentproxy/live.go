@@ -140,8 +140,8 @@ func keepWithin(response *http.Response) error {
 	return nil
 }
 
-// local returns an address without its scheme, host and port. It returns errLeads for an address
-// that a browser could resolve to a different origin.
+// local returns an address without its scheme, host and port. The branches find addresses that a
+// browser could resolve to a different origin, for which it returns errLeads.
 func (o origin) local(address string) (string, error) {
 	u, err := url.Parse(address)
 	switch {

@@ -125,7 +125,7 @@ func NewConn(in io.Reader, out io.Writer, handler Handler, limits Limits) *Conn 
 }
 
 // Run handles messages until the input ends, the output fails or [Conn.Fail] is
-// called, and returns the reason. While it waits for input, it notices only the first.
+// called, and returns the reason. While it waits for input, only the end of the input ends it.
 // The caller then closes input and output; Run does not wait for that.
 func (c *Conn) Run() error {
 	var writer sync.WaitGroup

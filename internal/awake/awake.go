@@ -1,4 +1,5 @@
-// Package awake keeps the machine from idle sleep while agents work.
+// Package awake keeps the machine from idle sleep while agents work or people are connected.
+// [Watch] announces sleep.
 //
 //	Linux    an inhibitor of systemd-logind, over D-Bus
 //	macOS    caffeinate

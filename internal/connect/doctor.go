@@ -41,7 +41,7 @@ func (r *Relay) Check(ctx context.Context, say func(ok bool, text string)) {
 		return
 	}
 	if len(hosts) == 0 {
-		say(false, fmt.Sprintf("%s has no host that you may open: ask its owner, or run host-agent up there", r.Name))
+		say(false, fmt.Sprintf("%s has no host that you may open: ask its owner, or run \"host-agent up\" on a machine with agents", r.Name))
 	}
 	for _, h := range hosts {
 		text := fmt.Sprintf("%s at %s is %s", h.Name, r.Name, h.State)

@@ -149,7 +149,7 @@ func (r *Relay) explain(err error) error {
 	case errors.As(err, &refused) && refused.Name == "invalid_grant":
 		return &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("the sign-in at %s has ended (%s): run ahp-connect login %s", r.Name, strings.TrimSuffix(refused.Text, "."), r.URL)}
 	case errors.As(err, &refused) && refused.Status == http.StatusBadRequest:
-		return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s refuses this token: %s", r.Name, refused.Text)}
+		return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s refuses to make a token: %s", r.Name, refused.Text)}
 	case errors.As(err, &expired) && expired.Reason == x509.Expired:
 		return &Refusal{ahp.CloseHostOffline, fmt.Sprintf("the certificate of %s is not valid at this machine's time, %s: set the clock, or renew the certificate", r.Name, time.Now().UTC().Format(time.DateTime))}
 	case errors.As(err, &unknown), errors.As(err, &other), errors.As(err, &expired):
@@ -230,7 +230,8 @@ func (r *Relay) refusedBy(status int, body []byte) error {
 	return &Refusal{ahp.CloseHostOffline, fmt.Sprintf("the server at %s is no relay (HTTP %d): check the URL", r.URL, status)}
 }
 
-// Hosts returns the hosts which the person may open at this relay.
+// Hosts returns the hosts which the person may open at this relay, as of at most hostsFresh
+// ago.
 func (r *Relay) Hosts(ctx context.Context) ([]Host, error) {
 	r.mu.Lock()
 	hosts, at := r.hosts, r.hostsAt

@@ -18,7 +18,7 @@ func Set(header http.Header, after time.Duration) (seconds int) {
 	return seconds
 }
 
-// Of returns the time in a header, and at most the given time. Without a number above 0,
+// Of returns the time in a header, but at most the given time. Without a number above 0,
 // it returns 0.
 func Of(header http.Header, most time.Duration) time.Duration {
 	seconds, err := strconv.ParseInt(header.Get(field), 10, 64)

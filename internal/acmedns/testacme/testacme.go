@@ -36,7 +36,7 @@ const Key = `key "relay-key" {
 // Zone is the test DNS server's zone.
 const Zone = "example.test."
 
-// A DNS serves Zone, accepts updates, and also serves records from a directory.
+// A DNS serves Zone, accepts updates signed with Key, and also serves records from a directory.
 type DNS struct {
 	Addr string
 	dir  string
@@ -162,10 +162,10 @@ func (s *DNS) Updates() int {
 	return s.updates
 }
 
-// KeyFile writes the key for updates.
+// KeyFile writes Key to a file, and returns its name.
 func (s *DNS) KeyFile(t testing.TB) string { return write(t, Key) }
 
-// Hook writes a program that sets records without an update.
+// Hook writes a program that sets records without an update, and returns its name.
 func (s *DNS) Hook(t testing.TB) string {
 	return write(t, fmt.Sprintf("#!/bin/sh\ncase $1 in\npresent) echo \"$3\" >'%[1]s'/\"$2\" ;;\ncleanup) rm '%[1]s'/\"$2\" ;;\nesac\n", s.dir))
 }

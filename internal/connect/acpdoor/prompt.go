@@ -116,7 +116,7 @@ func (s *session) cancel() {
 	defer cancel()
 	for _, action := range actions {
 		if err := c.Dispatch(ctx, chat, action); err != nil {
-			s.door.cfg.Log.Warn("turn not cancelled", "error", err)
+			s.door.cfg.Log.Warn("cancellation not sent", "error", err)
 			return
 		}
 	}
