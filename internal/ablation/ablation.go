@@ -16,7 +16,7 @@ var variable string
 // Each variable is true if its optimization is omitted. docs/performance.md lists
 // the gains.
 var (
-	SmallStacks    = off("small-stacks")    // package idle: goroutines with deep stacks are not kept
+	SmallStacks    = off("small-stacks")    // packages idle, wire: goroutines with deep stacks are not kept
 	LateBuffers    = off("late-buffers")    // package idle: no buffer before bytes arrive
 	GiveBack       = off("give-back")       // package memory: memory is returned to the system when a process is quiet
 	BusyGarbage    = off("busy-garbage")    // package memory: garbage may grow further while a process is busy
@@ -24,7 +24,7 @@ var (
 	Rows           = off("rows")            // package routing: consecutive bodies are queued as one frame
 	OwnFrames      = off("own-frames")      // package hostagent: the host's frames are read in place
 	FrameCache     = off("frame-cache")     // package hostagent: repeated messages are parsed once
-	Delays         = off("delays")          // package meter: the delay of messages is measured
+	Delays         = off("delays")          // package routing: the delay of messages is measured
 )
 
 // off reports whether an optimization is in the list.

@@ -106,8 +106,8 @@ func Bool(is bool) float64 {
 	return 0
 }
 
-// Page serves the metrics at /metrics through [NoPages] or, if the listener's address at
-// is a loopback address, through [LocalOnly].
+// Page serves the metrics at /metrics, for a listener at the address at: through [LocalOnly]
+// if that is a loopback address, otherwise through [NoPages].
 func Page(registry *prometheus.Registry, at net.Addr) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", Handler(registry))
