@@ -253,7 +253,7 @@ type Registry interface {
 
 // Errors of Admit.
 var (
-	// ErrUnknownDevice reports that neither the device nor its first grant's issuer is paired.
+	// ErrUnknownDevice reports that the device, or the issuer of its first grant, is not paired.
 	ErrUnknownDevice = errors.New("this host does not know this device: pair it with ahp-connect pair")
 	// ErrRemoved reports that the device, or a device or grant it needs, was removed.
 	ErrRemoved = errors.New("this device, or one that has admitted it, has been removed from the host")

@@ -353,7 +353,7 @@ func (s *session) read(ctx context.Context, uri string) (string, error) {
 		content.Data = string(data)
 	}
 	if len(content.Data) > maxFile {
-		return "", fmt.Errorf("%d bytes are too long", len(content.Data))
+		return "", fmt.Errorf("%d bytes are too many", len(content.Data))
 	}
 	return strings.ToValidUTF8(content.Data, "\uFFFD"), nil
 }
