@@ -12,7 +12,7 @@ import (
 
 // consolePolicy is the console's Content-Security-Policy. The console runs only its
 // own scripts and styles, connects only to its relay, shows its own images and those that
-// it has generated, and frames only the pages below and canvases at their own origins. Only
+// it has generated, and frames only its own pages and canvases at their own origins. Only
 // two trusted-types policies turn text into markup or script: DOMPurify's, and the page's
 // own, which accepts only URLs of its scripts. The first %s stands for further
 // sources to connect to, the second for further sources to frame, each after a space.
