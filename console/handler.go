@@ -21,10 +21,10 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"require-trusted-types-for 'script'; trusted-types console dompurify"
 
 // framePolicies are the policies for pages that show untrusted content, each in an opaque
-// origin, and for two pages in the relay's origin. canvas-inband.html shows a canvas rebuilt from resources that the console has
-// read: it may run any script, but reach no network. canvas-direct.html frames a canvas
-// from a different server. terminal.html shows only a terminal's output, math.html a
-// formula, and diagram.html a diagram.
+// origin, and for two pages in the relay's origin. canvas-inband.html shows a canvas
+// rebuilt from resources that the console has read: it may run any script, but reach no
+// network. canvas-direct.html frames a canvas from a different server. terminal.html
+// shows only a terminal's output, math.html a formula, and diagram.html a diagram.
 var framePolicies = map[string]string{
 	"/canvas-inband.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; " +
 		"style-src 'unsafe-inline' blob: data:; img-src blob: data:; font-src blob: data:; media-src blob: data:; connect-src blob: data:; " +
