@@ -61,7 +61,7 @@ type AgentEndConfig struct {
 
 	Credit     int // bytes a relay may send ahead on each connection; default 1 MiB
 	MaxFrame   int // longest message in bytes; default 128 MiB
-	QueueLimit int // bytes queued for each client, beside the message being sent, above which the host is not read; default 8 MiB
+	QueueLimit int // bytes queued for each client, beside the message being sent, above which the host is not read for that client; default 8 MiB
 	Window     int // bytes of recent bodies kept; default 8 MiB
 	Pinned     int // bytes of bodies that wait for publication; also, for each link, bytes of bodies that the relay may still request; default 32 MiB
 
@@ -78,9 +78,8 @@ type AgentEndConfig struct {
 	Sealed bool
 
 	// Stall is how long a client may take no bytes while its queue is full and its host is
-	// not read; the connection then ends. The default, 40 s, covers two cases: stock
-	// clients give up a silent connection after 25 s, and a lost client may be silent for
-	// a resume window.
+	// not read; the connection then ends. The default, 40 s, is the sum of 25 s,
+	// after which stock clients give up a silent connection, and a resume window.
 	Stall time.Duration
 }
 
@@ -130,7 +129,7 @@ type AgentEnd struct {
 	links         []*agentLink
 	conns         int
 	long          longSeen
-	held          int // bytes in the queues of all streams, and of fragmented messages on their way to the host
+	held          int // bytes in the queues of all links except bodies, and of fragmented messages on their way to the host
 	wholes        int // the part of held in complete messages for the host
 
 	short    bool                    // set when more than 1/2 of MaxQueued is in use; cleared at 3/8
@@ -400,7 +399,7 @@ type AgentConn struct {
 	partial    []byte    // collected fragments of a message
 	whole      int       // bytes of complete fragmented messages, delivered but not written
 	unwritten  int       // credit of delivered messages that are not written
-	kept       int       // credit of fragments, withheld until everything delivered is written
+	kept       int       // withheld credit of fragments, see repay
 	received   bool      // the relay's close has arrived
 	hostClosed bool      // the host connection has been closed
 
@@ -486,8 +485,8 @@ func (n *Notification) Message() []byte { return n.message }
 // Channel returns the channel of the notification.
 func (n *Notification) Channel() []byte { return n.channel }
 
-// Notify is Take for consecutive notifications. If it returns an error, the first taken
-// notifications are queued.
+// Notify is Take for consecutive notifications. Even with an error, the first ones, as many
+// as taken, are queued.
 func (c *AgentConn) Notify(row []*Notification) (taken int, due bool, err error) {
 	return c.link.agent.notify(c, row)
 }
@@ -532,8 +531,7 @@ func (c *AgentConn) Written(n int) {
 	})
 }
 
-// wrote subtracts the complete fragmented messages from the agent's queued bytes, because
-// the host has them.
+// wrote subtracts the complete fragmented messages from the agent's queued bytes.
 func (c *AgentConn) wrote() {
 	c.link.agent.held -= c.whole
 	c.link.agent.wholes -= c.whole
@@ -610,8 +608,7 @@ func (c *AgentConn) queue(it item) error {
 	return err
 }
 
-// refer adds a reference to the link's batch, or queues it behind the connection's earlier
-// items. It reports whether to wake the link's writer.
+// refer adds a reference to the link's batch, or to the connection's queue. It reports whether to wake the link's writer.
 func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err error) {
 	batch := &c.link.mux.batch
 	if c.stream.items.len() > 0 || c.stream.barred > 0 || batch.full() || !c.link.mux.mayRefer(&c.stream) {

@@ -16,8 +16,8 @@ type agentLink struct {
 	relay  string
 	lines  link.Lines
 	credit int  // bytes each connection may send ahead
-	feeds  bool // the relay publishes fed records
-	tags   bool // the relay takes tagged refs
+	feeds  bool // the relay publishes fed records, and the host is not sealed
+	tags   bool // the relay takes tagged refs, and the host is sealed
 
 	mux     mux
 	conns   map[uint64]*AgentConn
@@ -311,7 +311,7 @@ func (l *agentLink) frameRecord(number uint64, f *link.Fields) error {
 // fragmentRecord collects the pieces of a message for the host. Each piece's credit is returned
 // on arrival, because the message may exceed the credit. But no credit is returned while earlier
 // messages wait for the host, or while memory is short (mayUpload): messages would pile up before
-// a host that does not read. So at most two messages are buffered.
+// a host that does not read. So the buffered bytes exceed the credit by at most one message.
 func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
 	flags, data := f.Uvarint(), f.Bytes()
 	if f.Bad {

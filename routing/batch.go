@@ -12,7 +12,7 @@ import (
 // at a relay.
 const maxRefs = 1 << 15
 
-// A packet costs about 150 bytes, so a reference waits for the time linger, to share its
+// A packet costs about 150 bytes, so a reference waits up to linger, to share its
 // packet with later references. The wait grows up to longLinger while a batch has at most fewBytes
 // of bodies and its references come late: with 200 actions a second to 100 clients,
 // this saves 7 % of the bytes that the host's machine sends.

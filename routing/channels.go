@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxChannels bounds the channels with shared messages. Beyond it, the least recently
-// used channel is forgotten, and its messages are sent to each connection separately.
+// maxChannels bounds the channels that a host-agent remembers. Beyond it, the least recently
+// used channel is forgotten, and relays unsubscribe from it.
 const maxChannels = 1024
 
 // A channel's generation ends after generationBodies bodies and generationTime,

@@ -12,7 +12,7 @@
 //
 //	AgentConn.Notify / AgentConn.FromHost     agent.go      one message on one connection
 //	  AgentEnd.bodyOf, bodyTable.find         bodies.go     has the host just sent the same bytes?
-//	  AgentEnd.send                           agent.go      does the relay hear them as a body?
+//	  AgentEnd.send                           agent.go      does the relay receive the body?
 //	    no:  AgentConn.queue                                the bytes go in the connection's own stream
 //	    yes: AgentConn.refer, batch.add       batch.go      a reference goes in the link's batch
 //	agentLink.Next                            agentlink.go  the link asks for a packet
@@ -64,13 +64,13 @@
 //	frame      ↔    conn, bytes          a complete text message
 //	fragment   ↔    conn, flags, bytes   a piece of a message: 1 first, 2 last, 4 binary, 8 fed: a channel follows
 //	close      ↔    conn, code, reason   nothing follows in this direction
-//	credit     ↔    conn, n              n bytes were written, so n more may be sent
+//	credit     ↔    conn, n              n more bytes may be sent
 //	open       →    conn, JSON of Open   connect this client to the host
 //	flush      →    conn                 answer when everything before is written to the host
 //	move       →    conn, ticket, until, holder   like flush, and keep the host's connection for an open with that
 //	                                     ticket; the answer is moved, or flushed if the connection is not kept
 //	watching   →    watch                the subscription to that channel exists
-//	need       →    body                 the relay has not heard that body
+//	need       →    body                 the relay lacks that body
 //	opened     ←    conn                 the host accepts messages
 //	ready      ←    conn                 the host has accepted initialize or reconnect
 //	flushed    ←    conn                 answers flush, behind the host's earlier messages
@@ -96,8 +96,8 @@
 //
 // # Credit
 //
-// Each connection has credit in each direction, 1 MiB at first. Each message, piece or reference
-// uses credit: its bytes, or those of the body, and pieceCost. The receiver returns the credit when
+// Each connection has credit in each direction, 1 MiB at first. Messages, pieces and references
+// use credit: their bytes, or those of the body, and pieceCost. The receiver returns the credit when
 // it has written the bytes to its socket. A slow reader thus delays only its own stream. At a relay
 // with little memory, a client's credit begins smaller and grows while the client reads
 // (RelayConn.adapt). Streams are sent round-robin, in pieces of at most one packet. See hold.go and

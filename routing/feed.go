@@ -10,7 +10,7 @@ import (
 )
 
 // Programs that are connected to the NATS servers, such as an operator's tools, can read
-// every notification on its channel's NATS subject. Bodies are published there anyway. A
+// every notification of an unsealed host on its channel's NATS subject. Bodies are published there anyway. A
 // notification for a single connection is not: it is sent in that connection's stream. The
 // host-agent marks it with its channel (fed), and the relay publishes a copy. The host's
 // network line carries no additional bytes. Relays publish copies only if there may be
@@ -20,7 +20,7 @@ import (
 //	checksum (4 bytes), version 3, source, and for each piece: number, index, flags, bytes
 //
 // The source is the relay's instance. A length precedes source and bytes. The number counts
-// the source's notifications, so readers can detect a loss. Long notifications are published
+// the source's notifications of that host, so readers can detect a loss. Long notifications are published
 // in pieces with an index from 0; flag 1 marks the last piece. Waiting pieces of one channel
 // share a message.
 
@@ -76,7 +76,7 @@ func (a *AgentEnd) feed(on *channelLink, ch *channel) uint64 {
 // A Piece is a part of a notification that a relay publishes.
 type Piece struct {
 	Source string // the relay's instance
-	Number uint64 // counts the source's messages
+	Number uint64 // rises with the source's messages
 	Index  uint64 // of this piece within the message, from 0
 	Last   bool
 	Data   []byte

@@ -17,7 +17,7 @@ func (q *fifo[T]) push(v T) {
 	q.buf = append(q.buf, v)
 }
 
-// at returns a pointer to the i-th element from the front, valid until the next push.
+// at returns a pointer to the i-th element from the front, valid until the next push or pop.
 func (q *fifo[T]) at(i int) *T { return &q.buf[q.head+i] }
 
 func (q *fifo[T]) pop() T {

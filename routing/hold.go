@@ -31,7 +31,7 @@ const Reserved = 64 << 10
 const leastShare = 4 << 10
 
 // shortStall is how long a stream must have made no progress before it may be closed to
-// make room for other streams. Stock clients give up a silent connection after the same
+// make room for a large message (Reserve). Stock clients give up a silent connection after the same
 // time.
 const shortStall = 25 * time.Second
 

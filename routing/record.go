@@ -24,7 +24,7 @@ const (
 	recordFrame    recordKind = iota + 1 // conn, frame: a complete text message
 	recordFragment                       // conn, flags, bytes: a piece of a message
 	recordClose                          // conn, code, reason: nothing follows in this direction
-	recordCredit                         // conn, n: n bytes were written, so n more may be sent
+	recordCredit                         // conn, n: n more bytes may be sent
 
 	// Relay to host-agent.
 	recordOpen
@@ -76,13 +76,13 @@ const (
 	fragmentFed // a channel follows the flags; the relay publishes the message
 )
 
-// A message on a channel's NATS subject begins with a CRC-32C of the remaining bytes (four
-// bytes, big-endian), a version, and the host-agent's instance with its length. Then
-// follows
+// A host-agent's message on a channel's NATS subject begins with a CRC-32C of the remaining
+// bytes (four bytes, big-endian), a version, and the host-agent's instance with its length.
+// Then follows
 //   - one body: its number and its bytes; or
 //   - several bodies that were sent together: their count, all their numbers, and then the
 //     bytes of each body behind a length of four bytes. A WebSocket frame header for such
-//     a size also has four bytes. Relays overwrite the length with that header, and so can
+//     a size has four bytes, or two below 126 bytes. Relays overwrite the length with that header, and so can
 //     send adjacent bodies to clients without copying.
 const (
 	bodyVersion   = 1
@@ -121,11 +121,11 @@ type Open struct {
 	Subject  string     `json:"subject"`            // the token's subject
 	Token    string     `json:"token"`              // the token's jti
 	DeviceID string     `json:"deviceId,omitempty"` // the device for which the token was issued
-	Access   string     `json:"access"`             // read, write or admin
+	Access   string     `json:"access"`             // an [auth.Access]
 	Expires  *time.Time `json:"expires,omitempty"`
 	Remote   string     `json:"remote,omitempty"` // the client's network address
 	Device   string     `json:"device,omitempty"` // the name of the person's device, for display
-	Strict   bool       `json:"strict,omitempty"` // refuse all methods that host and client have not declared, see package mcpgate
+	Strict   bool       `json:"strict,omitempty"` // refuse all MCP methods that host and client have not declared, see package mcpgate
 
 	// Channels and Methods limit the client: patterns, see package auth. Relays send
 	// them only to host-agents that enforce them ([link.FeatureAuthority]).

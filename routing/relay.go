@@ -12,8 +12,8 @@ import (
 	"ahprelay/internal/lockorder"
 )
 
-// A Frame is output for a client, produced by one or more calls of [RelayEndConfig.Encode].
-// Its bytes are shared and must not be changed.
+// A Frame is output for a client: encoded by functions of a [RelayEndConfig], or bytes of a
+// stream. Its bytes may be shared and must not be changed.
 type Frame struct {
 	Data     []byte
 	Messages int // messages that end in the frame
@@ -74,8 +74,8 @@ const (
 type RelayEndConfig struct {
 	Agent string // the host-agent's instance
 
-	// Encode returns the output for a message, or for a piece of a message. A client can
-	// write the output of each piece at once.
+	// Encode returns the output for a message, or for a piece of a message. The output of a
+	// piece can be written before the next piece arrives.
 	Encode func(piece []byte, first, last, binary bool) []byte
 
 	// Append appends the output for a complete message. Default: it calls Encode.
@@ -97,8 +97,8 @@ type RelayEndConfig struct {
 	// locks and must not block. May be nil.
 	Queued func(n int)
 
-	// Kept is called with each change of the bytes stored in bodies, chunks, and queues
-	// that wait for missing bodies. It runs under locks and must not block. May be nil.
+	// Kept is called with each change of the bytes stored in bodies, chunks, unread byte
+	// streams, and queues that wait for missing bodies. It runs under locks and must not block. May be nil.
 	Kept func(n int)
 
 	// Lend reserves n bytes of credit beyond Credit, and reports whether they were
