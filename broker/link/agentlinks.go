@@ -18,12 +18,12 @@ type AgentTraffic interface {
 	// Accept returns the traffic for a link that a relay instance has opened.
 	Accept(relay string, offer Hello, lines Lines) Traffic
 
-	// NextBody returns the next body to publish and its channel's token, or nil. It
-	// returns the same body again until Published is called.
+	// NextBody returns the next message with bodies of a channel, and that channel's
+	// token, or nil. It returns the same message again until Published is called.
 	NextBody() (token string, payload []byte)
 
-	// Published reports that the body from NextBody is published. From now on, records
-	// may refer to it.
+	// Published reports that the message from NextBody is published. From now on, records
+	// may refer to its bodies.
 	Published()
 }
 

@@ -33,14 +33,14 @@
 // of storing them: core NATS may lose messages but never reorders those of one connection,
 // so the missing packet will not come late. An ack carries three numbers: up to which
 // packet its sender has released, up to which it has received, and the last packet that it
-// has sent. The last number reveals that a final packet was lost. An end sends acks as a
-// heartbeat every 2 s. It probes the peer when a packet stays unreleased for 500 ms, when
+// has sent. The last number reveals that a final packet was lost. An end that sends nothing
+// else sends an ack as a heartbeat every 2 s. It probes the peer when a packet stays unreleased for 500 ms, when
 // the peer's heartbeat is 500 ms late, and after each reconnect. Either end thus notices a
 // cut that is shorter than the resume window (15 s) in time to repair it. A peer that is
 // silent for 18 s counts as lost.
 //
 // A host-agent's token contains the public key of the relays. With it the host-agent
-// authenticates relays, and it checks a tag on each of their packets. A relay authenticates
+// authenticates relays, and it checks the tags of their packets. A relay authenticates
 // a host-agent only by its subject, because NATS lets no other host-agent publish there.
 // The operator of the NATS servers can therefore impersonate a host, but not a relay.
 //

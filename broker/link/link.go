@@ -10,8 +10,9 @@ import (
 
 // Packets consist of these fields. Data: wire version, kind, epoch, number, released,
 // payload. Ack: wire version, kind, epoch, flags, released, have, last. Bye: wire version,
-// kind, epoch, reason. Numbers are unsigned varints. Each packet ends with a tag
-// (linkauth.go), or, without tags, with the big-endian CRC-32C of all bytes before it.
+// kind, epoch, reason. Numbers are unsigned varints. Data and acks end with a tag
+// (linkauth.go); byes, and all packets of a link without tags, with the big-endian CRC-32C of
+// all bytes before it.
 // Packets with version 0 belong to the handshake, see hello.go.
 type packetKind byte
 
@@ -293,7 +294,7 @@ func (l *Link) receiveData(r *Fields, now time.Time) Received {
 		return Received{}
 	case number > l.have+1:
 		// After a loss, packets that were already on their way arrive first: they are no new gap.
-		// If the number have has grown since the last report, there is a new gap.
+		// If l.have has grown since the last report, there is a new gap.
 		if l.gapAt.IsZero() || l.moved {
 			l.gapAt, l.moved = now, false
 		}

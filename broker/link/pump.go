@@ -81,7 +81,7 @@ type AgentGoneError struct {
 // Error returns the reason.
 func (e *AgentGoneError) Error() string { return e.Reason }
 
-// maxPayload bounds a packet's payload, so that messages of several connections can
+// maxPayload is the approximate limit of a packet's payload, so that messages of several connections can
 // alternate.
 const maxPayload = 64 << 10
 

@@ -11,7 +11,7 @@ import (
 
 // Subjects of a host, after "ahp.v1.<tenant>.<host>.":
 //
-//	chan.<channel>                       bodies, published once by the host-agent
+//	chan.<channel>                       bodies from the host-agent; copies of notifications from relays
 //	link.<agent>.<relay>.up              numbered stream, host-agent to relay
 //	link.<agent>.<relay>.down            numbered stream, relay to host-agent
 //	ctl.lease, ctl.lease.<relay>         presence and lease, host-agent asks any relay or one relay
