@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// maxExpected bounds how long, counted in beats, expected host-agents keep the hosts of
-// a silent relay online.
+// maxExpected bounds how much longer hosts stay online because relays expect host-agents:
+// hosts of a silent relay, counted in beats, and hosts whose host-agent is silent.
 const maxExpected = 2 * time.Minute
 
 // Arrivals are the host-agents that a relay has refused and told to return. While a relay
-// expects some, all relays list the hosts of silent relays as they were, for at most two
-// minutes. The zero value expects none.
+// expects some, all relays list the hosts of silent relays and host-agents as they were, for
+// at most two more minutes. The zero value expects none.
 type Arrivals struct {
 	until atomic.Int64 // the last return time, in Unix nanoseconds
 }

@@ -17,10 +17,10 @@
 // of them is available. Every relay watches the bucket and reads from memory. A view is
 // this copy in memory.
 //
-//   - Each write names the revision that it replaces. If two instances request the same
+//   - Each write of a host or revocation names the revision that it replaces. If two instances request the same
 //     host, only one write succeeds. Relays never compare their clocks.
-//   - Each lease has a number that is one higher than the previous lease's, so the
-//     instance with the higher number is newer. A relay never accepts a lower number. If
+//   - Each lease has a higher number than the previous lease, so the instance with the
+//     higher number is newer. A relay accepts a lower number only of a forgotten host. If
 //     a new store was filled with old data, the relay writes the number that it knows.
 //     Links also contain the number, see package link.
 //   - Each relay has a session, a key that it rewrites regularly; such a write is a
@@ -31,11 +31,11 @@
 //
 // # While the store is unreachable
 //
-// No lease expires, and no host gets a different instance. A host-agent with a lease
-// keeps it and can renew it at any relay: that relay confirms the lease from memory, and
-// later writes itself as the new keeper. Two requests are refused until the store is
-// reachable ([ErrStoreAway]): for a host without a current lease, and the enrolment of
-// an unknown host. A revocation takes effect at once: the relay saves it in its own file
+// A host-agent with a lease keeps it and can renew it at any relay: that relay confirms
+// the lease from memory, and later writes itself as the new keeper. Two requests are
+// refused until the store is reachable ([ErrStoreAway]): for a host without a current
+// lease, except at a relay with a store of its own (leaseKeeper.holdHere), and the
+// enrolment of an unknown host. A revocation takes effect at once: the relay saves it in its own file
 // and sends it to all relays. It is written to the store later.
 //
 // Each relay also saves its view in a file. If the store is unreachable, the relay

@@ -367,7 +367,7 @@ func (v *view) synced(epoch uint64, id string) {
 		close(v.r.ready)
 	}
 	if len(missing) > 0 {
-		v.r.cfg.Log.Info("missing hosts written to the registry store again", "hosts", len(missing))
+		v.r.cfg.Log.Info("writing missing hosts to the registry store again", "hosts", len(missing))
 	}
 	v.setStoreError(nil)
 }

@@ -10,8 +10,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A hostState is a host's entry in the store. Its times are for display: relays do not
-// compare them with their clocks.
+// A hostState is a host's entry in the store. Its times come from the clocks of several
+// relays, so no lease expires by them.
 type hostState struct {
 	Key      string    `json:"host"` // "<tenant>.<name>"
 	Enrolled time.Time `json:"enrolled"`
@@ -38,7 +38,7 @@ type knownHost struct {
 
 	indexed []auth.RevocationKey // revocation keys under which tenantAccounts.tokens lists the host
 
-	last Host // as last reported to subscribers, without the times that every renewal changes
+	last Host // as last reported to subscribers, without LastSeen and Enrolled
 }
 
 func hostKey(tenant, host string) string { return tenant + "." + host }
@@ -124,7 +124,7 @@ func (k *knownHost) downSince() time.Time {
 }
 
 // describe returns a host's description for a relay of the given version. Alive
-// reports whether the lease is current. Seen is when the host-agent was last heard
+// reports whether the host still has the state in its lease. Seen is when the host-agent was last heard
 // here.
 func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 	tenant, name, _ := strings.Cut(k.Key, ".")

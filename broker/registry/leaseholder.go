@@ -198,8 +198,8 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 	}
 }
 
-// Run renews the lease until ctx ends, which is no error, or until a different
-// instance has taken the host (ErrHostTaken). It asks twice before it gives up,
+// Run renews the lease until ctx ends, which is no error, until a different instance
+// has taken the host (ErrHostTaken), or until a relay refuses (ErrLeaseRefused). It asks twice before it gives up,
 // because relays that were separated need a moment to agree. If no relay can be
 // reached, Run continues, and requests an expired lease again.
 func (h *LeaseHolder) Run(ctx context.Context) error {
@@ -282,7 +282,7 @@ func (h *LeaseHolder) Release(ctx context.Context) error {
 	}
 }
 
-// crashSeq is the number of a request on behalf of an ended instance. It is above all
+// crashSeq is the lowest number of a request on behalf of an instance. It is above all
 // numbers that the instance itself has used.
 const crashSeq = math.MaxUint64 / 2
 

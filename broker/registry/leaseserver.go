@@ -44,8 +44,8 @@ const (
 	leaseForward = time.Second
 )
 
-// A leaseServer answers the lease requests of host-agents. If this relay keeps the lease,
-// it answers a renewal at once. It answers other requests after a write to the store.
+// A leaseServer answers the lease requests of host-agents: a renewal at once, other requests
+// when the store or the lease's keeper has decided.
 type leaseServer struct {
 	registry *Registry
 	log      *slog.Logger

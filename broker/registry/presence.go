@@ -47,7 +47,7 @@ type State string
 // A host's states. A host-agent reports Online, Offline or Asleep.
 const (
 	Online       State = "online"       // host-agent and AHP host are running
-	Offline      State = "offline"      // the host-agent or the AHP host is not running
+	Offline      State = "offline"      // the AHP host is not running, or its host-agent is unreachable
 	Asleep       State = "asleep"       // the machine has announced sleep, and the host-agent was not heard since
 	Incompatible State = "incompatible" // the host-agent and this relay support no common wire version
 )

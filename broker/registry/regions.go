@@ -29,8 +29,8 @@ const (
 	regionBacklog = 64 // waiting announcements; further ones are dropped, and repeated later
 	maxRegions    = 64
 
-	// regionBeats is the number of beats (writes of this relay's session) after which a region
-	// counts as silent if nothing has arrived from it.
+	// regionBeats is the number of beat intervals after which a region counts as silent if
+	// nothing has arrived from it.
 	regionBeats = 3
 )
 

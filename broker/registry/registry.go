@@ -25,7 +25,7 @@ const (
 	DefaultLeaseTTL = link.DefaultResume
 
 	// Leases are checked for expiry at intervals of the lease time divided by sweepShare, at most 1
-	// s.
+	// s. Beats have this interval, too, but at most beatEvery.
 	sweepShare = 5
 )
 
@@ -96,7 +96,7 @@ type Host struct {
 	State         State
 	Since         time.Time  // since when it has been in State
 	Silent        time.Time  // while online: since when the AHP host has not answered; zero: it answers
-	Reason        string     // shown to users: why it is offline
+	Reason        string     // shown to users: why it cannot be reached
 	LastSeen      time.Time  // when its host-agent was last heard; zero: never
 	Enrolled      time.Time  // when it was enrolled
 	Region        string     // home region; empty: there is only one region
@@ -121,13 +121,13 @@ type Registry struct {
 	started   time.Time
 	beatEvery time.Duration // interval at which the session is written
 	leases    *leaseServer
-	wake      chan struct{} // wakes run, because subscribers must be notified
+	wake      chan struct{} // wakes run
 	ready     chan struct{} // closed after the first complete read of the store
 	file      *stateFile
 	life      context.Context // ends at Close
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
-	stop      []func()  // functions that stop the lease server; owned by Start and Close
+	stop      []func()  // called by Close, last first; owned by Start and Close
 	keep      sync.Once // makes Close save the file once
 
 	// Arrivals are the host-agents that this relay has refused and expects again.
@@ -302,8 +302,8 @@ func (r *Registry) load() error {
 	return nil
 }
 
-// Close answers the pending requests, marks this relay's session as ended, saves the
-// view, and waits for all goroutines of the registry.
+// Close answers the pending requests, marks this relay's session as ended if the store is
+// reachable, waits for all goroutines of the registry, and saves the view.
 func (r *Registry) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -407,8 +407,9 @@ func (r *Registry) Subscribe(notify func(Host)) (cancel func()) {
 	}
 }
 
-// Enrol creates a host when its host-agent gets credentials. It does nothing if the
-// host is known. The error wraps ErrStoreAway if the store is unreachable.
+// Enrol opens a tenant's account, and creates a host if it is unknown, when its
+// host-agent gets credentials. The error wraps ErrStoreAway if the host is unknown and
+// the store is unreachable.
 func (r *Registry) Enrol(tenant, host string) error {
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
 		return fmt.Errorf("enrol: %w", err)

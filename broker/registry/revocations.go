@@ -39,7 +39,7 @@ var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are 
 //
 // A relay sends a new revocation to all relays at once. It also writes the revocation
 // to the store, for relays that have missed the message. While the store is
-// unreachable, the revocation is in this relay's file only.
+// unreachable, only files of relays contain the revocation.
 type Revocations struct {
 	file string // path of the file; "": none
 	log  *slog.Logger
@@ -85,7 +85,7 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 		err = errors.Join(err, rev.Check())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read revocations in %s: %w; restore the file from another relay, or remove it, which makes all revoked tokens valid again", path, err)
+		return nil, fmt.Errorf("read revocations in %s: %w; restore the file from another relay, or remove it, which makes the revoked tokens valid again that the store lacks", path, err)
 	}
 	for _, rev := range list {
 		r.mergeLocked(rev)

@@ -16,9 +16,10 @@ import (
 // is unreachable.
 const revokedSubject = relayRoot + "revoked"
 
-// Subjects of relays. Host-agents have no permission for them.
+// Some subjects of relays. Host-agents have no permission for them.
 //
 //	ahp.relays.v1.revoked                  auth.Revocation, for all
+//	ahp.relays.v1.region                   the name of a region, for all
 //	ahp.relays.v1.to.<instance>.lease      a request about a lease that another relay keeps
 //	ahp.relays.v1.records.<key>            a record, see package store
 //	ahp.relays.v1.looking                  announcements of attended sessions, see package notify

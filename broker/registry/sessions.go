@@ -12,10 +12,10 @@ import (
 const (
 	beatEvery = 2 * time.Second // interval at which a session is written; shorter if leases are short
 
-	absentAfter = 2               // missed beats after which a successor's claim is believed
+	absentAfter = 2               // missed beats after which a relay counts as absent
 	goneFor     = time.Minute     // how long host-agents are told of a crashed relay
 	maxGone     = 64              // bound for the crashed relays in one answer
-	forgetAfter = 5 * time.Minute // silence, in beats, after which a session is removed
+	forgetAfter = 5 * time.Minute // silence, in beats, after which a session is removed, and the leases that it keeps are ended
 )
 
 // patience returns after how many missed beats a relay's leases have expired. Two are
@@ -145,7 +145,7 @@ func (rs *relaySessions) lastHeard(instance string) time.Time {
 }
 
 // apply handles a relay's session that a store has delivered; rev is 0 if the session was removed.
-// After a removal, the leases that the relay keeps last for one more lease time.
+// A removal ends no leases that the relay keeps: its silence does.
 func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
 	rs.r.mu.Lock()
 	p := rs.getLocked(instance)
@@ -312,8 +312,8 @@ func (rs *relaySessions) present() string {
 	return strings.Join(there, " ")
 }
 
-// ended returns the sessions to remove because their relays have been silent for long,
-// with their revisions.
+// ended returns the sessions to remove because their relays have ended or been silent for
+// long, with their revisions.
 func (rs *relaySessions) ended() map[string]uint64 {
 	rs.r.mu.RLock()
 	defer rs.r.mu.RUnlock()

@@ -300,7 +300,7 @@ func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus, now time
 		if now.Sub(since) < patience {
 			continue
 		}
-		u.r.cfg.Log.Warn("server removed from the cluster", "effect", "its copy of the store moves", "server", node)
+		u.r.cfg.Log.Warn("removing server from the cluster", "effect", "its copy of the store moves", "server", node)
 		if err := n.GiveUp(ctx, node); err != nil {
 			u.r.cfg.Log.Warn("server not removed from the cluster", "server", node, "error", err)
 		}

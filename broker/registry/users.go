@@ -39,8 +39,7 @@ func (u natsUser) equal(o natsUser) bool {
 	return u.NKey == o.NKey && u.Token == o.Token && u.Issued == o.Issued && u.Expires == o.Expires && slices.Equal(u.Origins, o.Origins)
 }
 
-// natsUsers are a host's users that have not expired, sorted by NKey. A list is never
-// changed in place.
+// natsUsers are a host's users, sorted by NKey. A list is never changed in place.
 type natsUsers []natsUser
 
 func (u natsUsers) equal(o natsUsers) bool { return slices.EqualFunc(u, o, natsUser.equal) }
