@@ -28,7 +28,7 @@ const CompressHeader = "Ahp-Compress"
 const Zstandard = "zstd"
 
 // compressWindow is the Zstandard window in bytes. For each open frame, both ends need
-// that much memory.
+// at least that much memory.
 const compressWindow = 64 << 10
 
 // Compresses returns the requested method if relays support it, else "".

@@ -24,8 +24,8 @@ const InstanceHeader = "Ahp-Instance"
 // to an arbitrary one.
 const RelayHeader = "Ahp-Relay"
 
-// A wsDialer makes connections that carry the NATS protocol in a WebSocket, one
-// connection at a time. The NATS library's own WebSocket support has no place for our
+// A wsDialer makes connections that carry the NATS protocol in a WebSocket. The NATS
+// library's own WebSocket support has no place for our
 // compression, see compress.go.
 type wsDialer struct {
 	tls      *tls.Config
@@ -33,7 +33,7 @@ type wsDialer struct {
 	compress string
 	instance string
 
-	advised func(payload []byte)    // called with the payload of each ping from a relay; may be nil
+	advised func(payload []byte)    // called with the payload of each ping on a connection that was not idle at first; may be nil
 	learn   func(url, place string) // called with the place of each relay (PlaceHeader); may be nil
 }
 

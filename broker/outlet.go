@@ -75,7 +75,7 @@ func (o *outlet) releaseLocked() error {
 	return err
 }
 
-// Together implements [link.Bus]. It calls publish, and then sends all messages published
+// Together implements [link.Bus]. It calls publish, and then sends the messages collected
 // meanwhile in one write. Concurrent publishers do not wait for it.
 func (c *Conn) Together(_ string, publish func()) {
 	c.together.Add(1)

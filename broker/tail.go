@@ -13,7 +13,7 @@ import (
 const tailRoom = 4096
 
 // Tail calls take with each message on the channel subjects of a host, until ctx ends or
-// the connection fails. Token selects one channel; "" selects all. Lost is called with
+// NATS reports an error. Token selects one channel; "" selects all. Lost is called with
 // the number of messages that were dropped because take was slow.
 func Tail(ctx context.Context, url string, creds []byte, tenant, host, token string, take func(data []byte), lost func(n int)) error {
 	into, ended, dropped := make(chan *nats.Msg, tailRoom), make(chan error, 1), make(chan struct{}, 1)

@@ -85,7 +85,7 @@ type account struct {
 
 	// Guarded by Tenants.mu.
 	uses int       // callers of Use and Subscribe that keep the account open
-	used time.Time // when the last use ended, or when the account was opened
+	used time.Time // when the last use ended, or when Open was last called
 
 	mu      sync.Mutex // guards the fields below
 	revoked map[string]time.Time
@@ -443,7 +443,7 @@ func (t *Tenants) run(ctx context.Context, a *account) {
 		case <-a.wake:
 		case <-again:
 		case <-a.ended():
-			t.cfg.Log.Error("NATS connection replaced", "tenant", a.tenant)
+			t.cfg.Log.Error("NATS connection ended", "tenant", a.tenant)
 			a.conn.Load().Close()
 			a.stopServing()
 			a.conn.Store(nil)

@@ -13,7 +13,7 @@ import (
 
 // Sizes for reading compressed streams.
 const (
-	unpackBuffer = 512 // between frames
+	unpackBuffer = 512 // bytes; all that an unpacker needs between frames
 
 	frameMagic  = 0xFD2FB528
 	blockHeader = 3 // bytes
@@ -37,8 +37,8 @@ type unpacker struct {
 	raw     int           // remaining bytes of an uncompressed frame, which needs no decoder
 }
 
-// NewUnpacker returns a reader that decompresses a host-agent's stream, and never reads
-// ahead. While a frame is open, the reader needs several hundred KiB, independent of the
+// NewUnpacker returns a reader that decompresses a host-agent's stream, and never
+// decompresses ahead. While a frame is open, the reader needs several hundred KiB, independent of the
 // input; Close frees them. The compression ratio is unbounded, because a host may repeat
 // itself, so the caller must bound the time spent on one reader.
 func NewUnpacker(from io.Reader) io.ReadCloser {

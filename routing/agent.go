@@ -608,7 +608,8 @@ func (c *AgentConn) queue(it item) error {
 	return err
 }
 
-// refer adds a reference to the link's batch, or to the connection's queue. It reports whether to wake the link's writer.
+// refer adds a reference to the link's batch, or to the connection's queue. It reports
+// whether to wake the link's writer.
 func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err error) {
 	batch := &c.link.mux.batch
 	if c.stream.items.len() > 0 || c.stream.barred > 0 || batch.full() || !c.link.mux.mayRefer(&c.stream) {

@@ -34,8 +34,8 @@
 // so the missing packet will not come late. An ack carries three numbers: up to which
 // packet its sender has released, up to which it has received, and the last packet that it
 // has sent. The last number reveals that a final packet was lost. An end that sends nothing
-// else sends an ack as a heartbeat every 2 s. It probes the peer when a packet stays unreleased for 500 ms, when
-// the peer's heartbeat is 500 ms late, and after each reconnect. Either end thus notices a
+// else sends an ack as a heartbeat every 2 s. It probes the peer when a packet stays unreleased
+// for 500 ms, when the peer's heartbeat is 500 ms late, and after each reconnect. Either end thus notices a
 // cut that is shorter than the resume window (15 s) in time to repair it. A peer that is
 // silent for 18 s counts as lost.
 //

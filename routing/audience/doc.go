@@ -62,8 +62,8 @@
 // before the answer to subscribe. An answer to initialize or reconnect contains several snapshots,
 // so messages held after the first snapshot wait for the last.
 //
-// Broadcasts go to all live viewers. A notification is a broadcast if it is on the root and not an
-// action, or if no viewer is or was subscribed to its channel.
+// Broadcasts go to all live viewers. A notification that is not an action is a broadcast if it is
+// on the root, or if no viewer is or was subscribed to its channel.
 //
 // # Crowds
 //

@@ -73,8 +73,7 @@ type Config struct {
 	Memory *Memory           // remembers viewers for reconnect; pools may share it
 }
 
-// A Pool contains the audiences of one host on one link. It is safe for concurrent
-// use.
+// A Pool contains the audiences at one [routing.RelayEnd]. It is safe for concurrent use.
 type Pool struct {
 	cfg Config
 
