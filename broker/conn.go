@@ -17,7 +17,7 @@ import (
 
 // Times of NATS connections.
 const (
-	// PingInterval is the interval at which NATS servers ping silent clients.
+	// PingInterval is how often embedded servers ping on routes and listeners.
 	PingInterval = 2 * time.Second
 
 	// DialTimeout bounds the connection with its TLS and WebSocket handshakes, and

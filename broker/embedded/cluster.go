@@ -25,7 +25,7 @@ const clusterName = "ahp-relays"
 const routePoll = 20 * time.Millisecond
 
 // A Cluster connects embedded servers: clients of any server receive messages from clients of
-// all. There is no leader, and no server depends on another.
+// all. Messages need no leader, and no server depends on another.
 //
 // All servers of a cluster have the same keys, and prove it to each other: routes are TLS
 // connections with certificates derived from the keys.
@@ -34,7 +34,7 @@ type Cluster struct {
 	Routes []string // nats://host:port or host:port of all servers; this server's own entry is ignored
 
 	// Advertise is the host:port under which servers reach this server if they do not have it
-	// in their Routes; default: Listen.
+	// in their Routes; default: Listen, or its port at the address that those servers see.
 	Advertise string
 
 	// Size is the planned number of servers, including this one. The first start of the

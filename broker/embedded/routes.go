@@ -60,7 +60,7 @@ func splitRoutes(routes []*url.URL, o *server.ClusterOpts) (mine, others []*url.
 // Place returns a permanent server name, derived from this server's own entry in Routes,
 // which all servers share. If a server is lost, its replacement with an empty store has
 // the same entry, and so the same name; the others then give it the copies of the lost
-// server. Place returns "" if the list has no entry for this server.
+// server. Place returns "" if the list lacks an entry for this server or for another.
 func (c *Cluster) Place() string {
 	o := &server.ClusterOpts{}
 	var err error

@@ -16,12 +16,12 @@ import (
 
 // Settings of the embedded NATS server.
 const (
-	// The server closes a client after at most four ping intervals of silence, 8 s: it
+	// The server closes a client after at most four ping intervals of silence: it
 	// checks once per interval, and allows two missing pongs.
 	maxPingsOut = 2
 
-	// quietPing is the ping interval of a server without listeners of its own. All its
-	// connections come through the relay's port, which detects lost host-agents
+	// quietPing is the ping interval of a server that listens for no clients or gateways.
+	// All its clients come through the relay's port, which detects lost host-agents
 	// itself. Pings to a thousand idle connections every 2 s would need a tenth of a
 	// processor.
 	quietPing = 2 * time.Minute

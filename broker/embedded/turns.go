@@ -36,7 +36,7 @@ const longestTurn = time.Millisecond
 // tenants compete.
 const hostShare = 1.0 / 8
 
-// Up to littleWrite bytes, the server's work is not measured.
+// Up to littleWrite bytes, the server's work is not measured exactly.
 const littleWrite = 512
 
 // maxTurns bounds the waiting connections of a host.
@@ -77,7 +77,7 @@ func (t *turns) enter() bool {
 func (t *turns) leave() { t.guests.Add(-1) }
 
 // A party is the owner of turns, as a path with three levels: the group of connections, the tenant,
-// and the host or address.
+// and the host, address or connection.
 type party [3]any
 
 func partyOf(tenant, host string) *party { return &party{"all", tenant, host} }

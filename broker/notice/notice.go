@@ -129,7 +129,7 @@ const (
 	MaxLabel   = 100
 	MaxOption  = 256 // bytes of an option's id
 
-	MaxOpen   = 512       // a host's open events
+	MaxOpen   = 512       // a host's open events; also its unconfirmed closed events
 	MaxEvents = 64        // events in one report
 	MaxReport = 512 << 10 // bytes
 	MaxPushes = 16        // for an event
@@ -145,7 +145,7 @@ func ID(session, what string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Digest returns a digest of the event's displayed content. It changes if the host asks a
+// Digest returns a digest of the event without At and Pushes. It changes if the host asks a
 // different question under the same name.
 func (e *Event) Digest() string {
 	shown := *e

@@ -36,8 +36,8 @@ var (
 )
 
 // Arrange sorts an approval's options for display: first those which allow once, then
-// those which refuse, then those which allow more. If several options allow, and none
-// contains "once", options whose words suggest a wider scope count as allowing more.
+// those which refuse, then those which allow more. Options allow once if they contain
+// "once", or, if no allowing option does, if their words suggest no wider scope.
 func Arrange(options []Option) (once, deny, wider []Option) {
 	named := false
 	for _, o := range options {

@@ -53,8 +53,8 @@ type Record struct {
 	Data      []byte `json:"data"`    // encrypted content
 	Signature []byte `json:"signature"`
 
-	// Blind is set for sealed hosts: a relay then returns the record to anybody who
-	// knows its ID.
+	// Blind is set for sealed hosts: a relay then returns a session's record to any client
+	// of the host that knows its ID.
 	Blind bool `json:"blind,omitempty"`
 }
 

@@ -7,8 +7,8 @@
 // acknowledged packets of package link, over a carrier: a WebSocket between ahp-connect
 // and a relay. When a carrier ends, the client dials a new one, and each end resends
 // what the peer has not received. An ordinary WebSocket connection with its own
-// handshake runs inside the stream, so relay and client treat it like any other
-// connection.
+// handshake runs inside the stream, so relay and client treat it nearly like any
+// other connection.
 //
 //	client                                       relay
 //	  hello {version, stream id, or none}  ──▶
@@ -32,7 +32,8 @@
 //
 // # How a stream ends
 //
-// Close sends all bytes written before, for at most 5 s, and then a bye. A stream which
+// Unless the peer is away, Close sends all bytes written before, for at most 5 s, and then a
+// bye. A stream which
 // was closed, or which has exceeded a bound, cannot resume: the client's local
 // connections get close code 1012. [Stream.Discard] drops all bytes; it is for revoked
 // tokens.

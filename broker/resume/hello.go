@@ -71,7 +71,7 @@ func welcome(id [32]byte, window int, resume time.Duration) []byte {
 	return binary.AppendUvarint(b, uint64(resume/time.Second))
 }
 
-// refuse returns the relay's answer to a hello for an unknown stream.
+// refuse returns the relay's answer to a hello that it refuses.
 func refuse(reason string) []byte {
 	return append([]byte{wireVersion, kindRefuse}, reason[:min(len(reason), maxReason)]...)
 }

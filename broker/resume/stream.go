@@ -43,7 +43,7 @@ var (
 	// ErrMissed reports that the peer was away for longer than the resume time, or that
 	// the bytes for it have exceeded the window or a bound of the Pool.
 	ErrMissed = errors.New("the peer was away for too long, or has missed too much")
-	// ErrGone reports that the relay does not know the stream, or has closed it.
+	// ErrGone reports that the relay has refused or closed the stream.
 	ErrGone = errors.New("the relay does not know this stream")
 	// ErrBroken reports that the peer has violated the protocol.
 	ErrBroken = errors.New("the peer broke the rules of the stream")
@@ -331,7 +331,7 @@ func (c *Stream) Read(p []byte) (n int, err error) {
 }
 
 // Close implements [net.Conn]. Bytes written before are still sent, for at most
-// flushTime.
+// flushTime, unless the peer is away.
 func (c *Stream) Close() error {
 	c.mu.Lock()
 	if c.closed || c.err != nil {

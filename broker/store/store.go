@@ -190,8 +190,8 @@ func (s *Store) Close() {
 }
 
 // Follow calls notify with each record whose key begins with prefix, and then with each
-// change, one after the other, until cancel. Notify must neither block nor use the
-// Store.
+// change, one after the other, until cancel. Expiry is no change. Notify must neither block
+// nor use the Store.
 func (s *Store) Follow(prefix string, notify func(Record)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +209,8 @@ func (s *Store) Follow(prefix string, notify func(Record)) (cancel func()) {
 	}
 }
 
-// Get returns a record from memory. Its revision is 0 if there is none.
+// Get returns a record from memory. Its revision is 0 if there is none, or if it is only in
+// the file.
 func (s *Store) Get(key string) Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +311,7 @@ func (s *Store) full() bool {
 	return there >= s.cfg.Most
 }
 
-// Write makes several changes together, and returns a result for each. After a conflict,
+// Write makes several changes, each on its own, and returns a result for each. After a conflict,
 // the watch delivers the current record to followers.
 func (s *Store) Write(ctx context.Context, changes ...Change) []Result {
 	results := make([]Result, len(changes))

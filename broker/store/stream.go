@@ -366,7 +366,7 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	s.mu.Unlock()
 	whole := true
 	if len(missing) > 0 {
-		s.cfg.Log.Warn("missing records written to the store again", "store", s.cfg.Name, "records", len(missing))
+		s.cfg.Log.Warn("writing missing records to the store again", "store", s.cfg.Name, "records", len(missing))
 		for _, r := range s.Write(ctx, missing...) { // a failed write is repeated after the next complete read
 			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // a conflict means that a different relay has written it
 		}
