@@ -20,7 +20,7 @@ import (
 //	checksum (4 bytes), version 3, source, and for each piece: number, index, flags, bytes
 //
 // The source is the relay's instance. A length precedes source and bytes. The number counts
-// the source's notifications of that host, so readers can detect a loss. Long notifications are published
+// the source's notifications of that host, so a reader of all channels can detect a loss. Long notifications are published
 // in pieces with an index from 0; flag 1 marks the last piece. Waiting pieces of one channel
 // share a message.
 

@@ -74,7 +74,7 @@ type stream struct {
 	shares     bool // waits for room in the link's share for byte streams
 	ready      bool // is in mux.turns
 	ended      bool // nothing more is accepted: the close record is queued, or the link has ended
-	left       bool // the close record was sent: the number may be reused
+	left       bool // the close record was sent: no credit is returned after it
 
 	moved time.Time // while credit is used up: when it ran out, or when the peer last proved progress
 

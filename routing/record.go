@@ -133,7 +133,7 @@ type Open struct {
 	Methods  []string `json:"methods,omitempty"`
 
 	Files   bool `json:"files,omitempty"`   // the client may also read files in the working directories of sessions that it may see
-	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files
+	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files at any time
 
 	// Sealed makes the connection carry binary messages that only the client and the
 	// host-agent can read (docs/sealed.md). The host-agent then ignores the permissions in

@@ -81,7 +81,7 @@ type Stats struct {
 	Refused uint64 // requests answered with "busy"
 	Full    uint64 // host-agents refused because of their tenant's limit
 	Dropped uint64 // requests dropped unread because of their host's rate
-	Waiting int    // changes not yet written to the store
+	Waiting int    // hosts with changes not yet written to the store
 	Store   bool   // the store is usable
 	Copies  int    // configured copies of the store; 0: unknown
 	Current int    // copies on connected servers

@@ -373,7 +373,7 @@ func (rg *regions) pending() error {
 	rg.r.mu.RLock()
 	defer rg.r.mu.RUnlock()
 	if time.Since(rg.r.started) < regionBeats*rg.r.beatEvery {
-		return fmt.Errorf("%w: no other region was heard yet", ErrStoreAway)
+		return fmt.Errorf("%w: the other regions may not be known yet", ErrStoreAway)
 	}
 	for _, v := range rg.others {
 		if !v.isSynced && v.silent.IsZero() {

@@ -2,7 +2,7 @@ package resume
 
 import "sync"
 
-// A Pool bounds the bytes a relay stores for absent clients, per person and in total.
+// A Pool bounds the bytes stored for absent clients, per person and in total.
 // Of its methods, only Add may be called on a nil Pool.
 type Pool struct {
 	person, total int

@@ -8,7 +8,7 @@
 //
 //	tenant LF host LF subject LF session LF id LF version LF expires LF wake LF cancelled LF device
 //
-// with the session's ID as in package remember, times in ms, 0 or 1 for cancelled, and the
+// with the session's ID as in [Item], times in ms, 0 or 1 for cancelled, and the
 // fingerprint of the signing device. To change an item, the device writes a new item with the same
 // ID and the next version. A cancelled item is stored until the host has confirmed the
 // cancellation. Devices may add members to the content for their own display, such as the title of

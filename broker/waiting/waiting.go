@@ -46,7 +46,7 @@ const (
 // An Item is one version of something left for a host.
 type Item struct {
 	ID        string        `json:"id"`
-	Session   string        `json:"session"` // ID of its session, see remember.IDOf
+	Session   string        `json:"session"` // ID of its session: remember.IDOf, or BlindID at a sealed host
 	Version   uint64        `json:"version"`
 	Expires   int64         `json:"expires"`        // ms
 	Wake      int64         `json:"wake,omitempty"` // when to wake the host, in ms; 0: never
