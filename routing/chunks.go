@@ -10,7 +10,7 @@ import (
 
 // Clients that read the same content get responses that differ only before and after
 // that content. Such a response is sent in parts: bytes of its own, and chunks of
-// content. A chunk crosses to each relay only once. The host-agent identifies a chunk
+// content. A chunk that a relay has does not cross again. The host-agent identifies a chunk
 // by its SHA-256, gives it a number, sends its bytes before the first reference
 // to it, and sends drop when the relay is to forget it. So the host-agent always
 // knows which chunks a relay has. A reference only replaces bytes that the host has just

@@ -1,6 +1,6 @@
 // Package routing carries the connections of many clients to one host. It encodes their messages
-// as records in the packets of a link (package link). A message that many clients receive crosses
-// each link only once.
+// as records in the packets of a link (package link). A message that many clients receive usually
+// crosses each link only once.
 //
 // An [AgentEnd] is the host-agent's end, and serves one host. A [RelayEnd] is a relay's end, and
 // serves that relay's clients of one host. The link between them delivers packets once and in

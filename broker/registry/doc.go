@@ -35,10 +35,10 @@
 // the lease from memory, and later writes itself as the new keeper. Two requests are
 // refused until the store is reachable ([ErrStoreAway]): for a host without a current
 // lease, except at a relay with a store of its own (leaseKeeper.holdHere), and the
-// enrolment of an unknown host. A revocation takes effect at once: the relay saves it in its own file
-// and sends it to all relays. It is written to the store later.
+// enrolment of an unknown host. A revocation takes effect at once: the relay saves it in
+// its own file and sends it to all relays. It is written to the store later.
 //
-// Each relay also saves its view in a file. If the store is unreachable, the relay
+// Each relay also saves its view in a file. If a cluster's store is unreachable, the relay
 // starts from that file. It also fills a new store from it: the first store, the store
 // of a cluster that a single relay joins, or a store that has lost all copies.
 //

@@ -21,8 +21,8 @@ const Path = "/resume"
 
 // When a relay stops gracefully, the connection inside a stream can move to a different relay.
 // In each WebSocket handshake, the client announces support and names a ticket (MoveHeader).
-// If the relay later closes with 1001 and MoveReason, it has received everything the client
-// had sent before its own close frame, and the host-agent keeps the connection to the host. In
+// If the relay later closes with 1001 and MoveReason, it still takes everything the client
+// sends before the client's close frame, and the host-agent keeps the connection to the host. In
 // its next handshake, the client names the ticket again (MovedHeader). If the new relay
 // continues the connection, its response repeats that header.
 const (

@@ -67,8 +67,8 @@ type Config struct {
 	// values, instead of Stream.
 	Bucket string
 
-	// Most bounds the records which Update may create; records are then never removed to
-	// make room. Default: the oldest are removed.
+	// Most bounds the records which Update may create, so that none is removed to make
+	// room. Default: the oldest are removed.
 	Most int
 
 	// Known makes the relay delete records which are missing in a stream it has seen
