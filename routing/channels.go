@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxChannels bounds the channels that a host-agent remembers. Beyond it, the least recently
-// used channel is forgotten, and relays unsubscribe from it.
+// maxChannels bounds the channels that a host-agent remembers, and so those that a relay
+// watches. Beyond it, the least recently used channel is forgotten.
 const maxChannels = 1024
 
 // A channel's generation ends after generationBodies bodies and generationTime,

@@ -136,8 +136,9 @@ func (c *RelayConn) adapt(n int) {
 	}
 }
 
-// growAfter is how many initial windows a client must read before its window grows. The kernel
-// accepts some data even if the client reads nothing; growAfter windows are more than that.
+// growAfter is how many initial windows a client must read before it counts as reading: then its
+// window grows. The kernel accepts some data even if the client reads nothing; growAfter windows
+// are more than that.
 const growAfter = 4
 
 func (c *RelayConn) giveBack() {

@@ -36,7 +36,7 @@ const (
 	// buildTimeout is how long the server may take to build an account from its claim.
 	buildTimeout = 2 * time.Second
 
-	// buildPoll is the interval at which a waiting login checks whether the account is
+	// buildPoll is the interval at which a waiting caller checks whether the account is
 	// built.
 	buildPoll = time.Millisecond
 )

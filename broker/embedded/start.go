@@ -16,8 +16,8 @@ import (
 
 // Settings of the embedded NATS server.
 const (
-	// The server closes a client after at most four ping intervals of silence: it
-	// checks once per interval, and allows two missing pongs.
+	// The server closes a client or route after at most four ping intervals of silence:
+	// it checks once per interval, and allows two missing pongs.
 	maxPingsOut = 2
 
 	// quietPing is the ping interval of a server that listens for no clients or gateways.
@@ -26,8 +26,8 @@ const (
 	// processor.
 	quietPing = 2 * time.Minute
 
-	// writeDeadline is how long a client may accept no byte before the server closes
-	// it. A slow client stays connected.
+	// writeDeadline is how long a client or another server may accept no byte before the
+	// server closes the connection. A slow one stays connected.
 	writeDeadline = 5 * time.Second
 
 	// maxPending bounds the server's queue for one client in bytes: two link windows.

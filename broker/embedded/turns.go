@@ -28,7 +28,8 @@ import (
 // TCP then slows the sender down. A tenant pays for the work of the NATS server and of
 // the relay which reads the messages.
 
-// longestTurn is the longest duration of a turn. The server needs less for
+// longestTurn is the longest duration of a turn, and the most time that is charged for a
+// write or read. The server needs less for
 // broker.PumpBuffer bytes, even if these are many small messages, which cost most.
 const longestTurn = time.Millisecond
 

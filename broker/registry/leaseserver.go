@@ -253,7 +253,7 @@ func (s *leaseServer) decide(ctx context.Context, key string, req leaseRequest) 
 		if err == nil {
 			return answer
 		}
-		s.log.Info("lease decided without its keeper", "host", key, "relay", keeper, "error", err)
+		s.log.Info("deciding a lease without its keeper", "host", key, "relay", keeper, "error", err)
 	}
 	return s.registry.keeping.hold(ctx, key, req, s.registry.cfg.Instance)
 }

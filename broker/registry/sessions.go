@@ -13,7 +13,7 @@ const (
 	beatEvery = 2 * time.Second // interval at which a session is written; shorter if leases are short
 
 	absentAfter = 2               // missed beats after which a relay counts as absent
-	goneFor     = time.Minute     // how long host-agents are told of a crashed relay
+	goneFor     = time.Minute     // how long host-agents are told of a crashed relay, and relays of a crashed predecessor
 	maxGone     = 64              // bound for the crashed relays in one answer
 	forgetAfter = 5 * time.Minute // silence, in beats, after which a session is removed, and the leases that it keeps are ended
 )

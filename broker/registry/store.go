@@ -39,8 +39,8 @@ const (
 
 // Times of the store.
 const (
-	writeTimeout = 2 * time.Second // bound for a single write
-	openTimeout  = 2 * time.Second // bound for each step of opening the bucket
+	writeTimeout = 2 * time.Second // bound for a single read or write
+	openTimeout  = 2 * time.Second // bound for opening the bucket, and for requests about it
 	openRetry    = 500 * time.Millisecond
 	tendEvery    = 6 * time.Second // interval at which the copies are checked
 	tendSoon     = 2 * time.Second // that interval while a copy is offline

@@ -44,7 +44,7 @@ var (
 	// the bytes for it have exceeded the window or a bound of the Pool.
 	ErrMissed = errors.New("the peer was away for too long, or has missed too much")
 	// ErrGone reports that the relay has refused or closed the stream.
-	ErrGone = errors.New("the relay does not know this stream")
+	ErrGone = errors.New("the relay has refused or ended this stream")
 	// ErrBroken reports that the peer has violated the protocol.
 	ErrBroken = errors.New("the peer broke the rules of the stream")
 	// ErrDiscarded reports that Discard was called.

@@ -27,7 +27,7 @@ const (
 	// MaxData bounds a record in bytes.
 	MaxData = 512 << 10
 
-	writeTimeout  = 2 * time.Second // bound for a write of several changes
+	writeTimeout  = 2 * time.Second // bound for a read, or for a write of several changes
 	writeAtOnce   = 256
 	updateTries   = 16
 	updatePause   = 50 * time.Millisecond // longest pause between two attempts
