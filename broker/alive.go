@@ -15,7 +15,8 @@ type line struct {
 	relay string                          // instance of the relay at the far end; "": unknown
 }
 
-// Relay returns the instance of the relay at the far end, or "" if unknown.
+// Relay returns the instance of the relay at the far end of the current or last connection,
+// or "" if unknown.
 func (c *Conn) Relay() string {
 	if l := c.line.Load(); l != nil && ahp.CheckName("relay", l.relay) == nil {
 		return l.relay

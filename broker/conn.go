@@ -97,7 +97,7 @@ type Conn struct {
 
 	outlet   atomic.Pointer[outlet] // of the current or last network connection; nil: none yet
 	together atomic.Int32           // number of calls of Together in progress
-	line     atomic.Pointer[line]   // the current network connection; nil: none
+	line     atomic.Pointer[line]   // the current or last network connection; nil: none yet
 
 	mu sync.Mutex
 	up chan struct{} // closed at each login, and replaced by a new channel

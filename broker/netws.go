@@ -173,7 +173,7 @@ func (c *wsConn) Write(p []byte) (int, error) {
 // Close ends the connection at once. All earlier writes have been sent.
 func (c *wsConn) Close() error {
 	err := c.ws.CloseNow()
-	_ = c.Conn.Close() // the WebSocket close handshake would block
+	_ = c.Conn.Close() // after CloseNow, it waits for no close handshake
 	if c.packed != nil {
 		c.packed.close()
 	}

@@ -10,19 +10,20 @@ import (
 )
 
 // Programs that are connected to the NATS servers, such as an operator's tools, can read
-// every notification of an unsealed host on its channel's NATS subject. Bodies are published there anyway. A
-// notification for a single connection is not: it is sent in that connection's stream. The
-// host-agent marks it with its channel (fed), and the relay publishes a copy. The host's
-// network line carries no additional bytes. Relays publish copies only if there may be
-// readers ([link.FeatureFeed]). A notification in several streams is marked in only one of
-// them. The message that a relay publishes on a channel's subject is
+// every notification of an unsealed host on its channel's NATS subject. Bodies are
+// published there anyway. A notification for a single connection is not: it is sent in
+// that connection's stream. The host-agent marks it with its channel (fed), and the relay
+// publishes a copy. The host's network line carries no additional bytes. Relays publish
+// copies only if there may be readers ([link.FeatureFeed]). A notification in several
+// streams is marked in only one of them. The message that a relay publishes on a channel's
+// subject is
 //
 //	checksum (4 bytes), version 3, source, and for each piece: number, index, flags, bytes
 //
-// The source is the relay's instance. A length precedes source and bytes. The number counts
-// the source's notifications of that host, so a reader of all channels can detect a loss. Long notifications are published
-// in pieces with an index from 0; flag 1 marks the last piece. Waiting pieces of one channel
-// share a message.
+// The source is the relay's instance. A length precedes source and bytes. The number
+// counts the source's notifications of that host, so a reader of all channels can detect a
+// loss. Long notifications are published in pieces with an index from 0; flag 1 marks the
+// last piece. Waiting pieces of one channel share a message.
 
 // pieceLast marks the last piece of a published message.
 const pieceLast = 1

@@ -144,7 +144,7 @@ func (p *port) serve(conn net.Conn) {
 	login := &loginLine{from: to}
 	var both sync.WaitGroup
 	both.Go(func() {
-		_ = broker.Pump(inTurn, login) // the other direction reports the error
+		_ = broker.Pump(inTurn, login) // then the other direction ends too
 		// Close only the server's side: its last message, such as the refusal of a
 		// login, may still be on its way to the client.
 		_ = inner.Close()

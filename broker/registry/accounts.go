@@ -379,7 +379,7 @@ func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time
 	}
 	for _, user := range s.Users.current(now) {
 		if user.NKey == auth.AllUsers && !last.IsZero() {
-			refused[auth.AllUsers] = last.Add(auth.Leeway) // the other relay's clock may be ahead
+			refused[auth.AllUsers] = last.Add(auth.Leeway) // another relay's clock may be ahead
 		}
 	}
 	return refused

@@ -124,8 +124,8 @@ func (k *knownHost) downSince() time.Time {
 }
 
 // describe returns a host's description for a relay of the given version. Alive
-// reports whether the host still has the state in its lease. Seen is when the host-agent was last heard
-// here.
+// reports whether the host still has the state in its lease. Seen is when the
+// host-agent was last heard here.
 func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 	tenant, name, _ := strings.Cut(k.Key, ".")
 	h := Host{

@@ -44,7 +44,7 @@ type session struct {
 // was paused, or clocks differ.
 type peer struct {
 	session
-	rev    uint64 // revision of its session; 0: it has none
+	rev    uint64 // revision of its session; 0: unknown, or it has none
 	epoch  uint64 // the watch that last delivered its session
 	missed int    // this relay's beats since the peer was last heard
 	home   *view  // view of its region; nil: this relay's region

@@ -94,7 +94,7 @@ type Stream struct {
 	heard    time.Time
 	awayFrom time.Time // when the last carrier has ended
 	inbox    []arrived
-	unread   int  // bytes in inbox
+	unread   int  // bytes in inbox, and cost for each packet
 	closed   bool // Close was called
 	bye      bool // the peer has closed the stream; the inbox can still be read
 	err      error
