@@ -168,7 +168,7 @@ func (c *conversation) optionsChanged(change func(*options)) {
 	if leave {
 		go func() {
 			if err := c.leaveBypass(c.life); err != nil {
-				c.agent.cfg.Log.Error("agent stays in a forbidden mode and is stopped", "error", err)
+				c.agent.cfg.Log.Error("agent in a forbidden mode stopped", "error", err)
 				c.peer.end()
 			}
 		}()

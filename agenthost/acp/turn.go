@@ -58,7 +58,7 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	case r := <-answered:
 		return agenthost.End{Reason: agenthost.EndCancelled, Usage: c.usageOf(r.response)}, nil
 	case <-grace.C:
-		c.agent.cfg.Log.Warn("agent with a cancelled turn is killed", "after", c.agent.cfg.Grace)
+		c.agent.cfg.Log.Warn("agent with a cancelled turn killed", "after", c.agent.cfg.Grace)
 		c.peer.end()
 		c.lost()
 	}

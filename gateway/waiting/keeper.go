@@ -170,7 +170,7 @@ func (k *Keeper) Of(who auth.Client) []Stored {
 }
 
 // Put stores a new version of an item. With ErrConflict and ErrOver, it also returns the
-// current item.
+// current item. Most branches refuse an item.
 func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item waiting.Item) (*Stored, error) {
 	key := desk.Key{Tenant: who.Tenant, Host: host, ID: item.ID}
 	switch err := k.cfg.Registry.Find(ctx, who.Tenant, host); {
