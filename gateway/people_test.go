@@ -475,7 +475,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 		t.Errorf("an owner with two connections has invited %+v, %v; want two connections", who, err)
 	}
 	bob.refused(404, "", "DELETE", "/api/devices/"+ada.in.Device, nil)
-	bob.refused(403, "tenant's owner", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "own"})
+	bob.refused(403, "owners of hosts", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "own"})
 	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})
 	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "approve"})
 	bob.refused(400, "not a host", "POST", "/api/tokens", map[string]any{"hosts": []string{"other"}})
@@ -564,7 +564,7 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	}
 	looks := approve(talks, "look", "look")
 	byDefault := approve(talks, "", "talk")
-	talks.refused(403, "tenant's owner", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
+	talks.refused(403, "owners of hosts", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
 	talks.refused(403, "host's owner", "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
 	talks.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})
 	talks.refused(403, "owners of all hosts", "GET", "/api/people", nil)
