@@ -33,16 +33,20 @@ func (a *API) busy(w http.ResponseWriter, after time.Duration) {
 }
 
 // full returns the time after which a host-agent may return if too many host-agents of its
-// tenant request credentials, and otherwise 0. It does not verify the token: in a crowd,
-// verification would take most of the relay's time, although most host-agents must return.
+// tenant arrive, and otherwise 0. An idle connection can wait. It does not verify the token: in
+// a crowd, verification would take most of the relay's time, although most host-agents must
+// return.
 func (a *API) full(r *http.Request) (after time.Duration) {
 	if !a.arrivals.Crowded() {
 		return 0
 	}
+	if r.Header.Get(broker.StandbyHeader) != "" {
+		return idleRetry
+	}
 	token, _ := auth.Bearer(r.Header.Get("Authorization"))
 	tenant, host, err := auth.PeekHost(token)
 	if err != nil {
-		return 0 // serveChallenge refuses the token
+		return 0 // the caller refuses the token
 	}
 	return a.arrivals.Full(tenant, host)
 }

@@ -106,8 +106,8 @@ func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 }
 
 // TestCrowdIsRefusedBeforeVerification: too many host-agents of a tenant request credentials. The
-// relay must refuse the next one's request for a challenge without verifying its token, and work on
-// that of a different tenant.
+// relay must refuse the next one's requests for a challenge, a login and an idle connection without
+// verifying its token. It must work on those of a different tenant, except for idle connections.
 func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -131,11 +131,18 @@ func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 			go func() { _, _ = a.arrivals.Enter(ctx, "crowd", strconv.Itoa(i)) }()
 		}
 		synctest.Wait()
-		w := httptest.NewRecorder()
-		a.serveChallenge(w, crowd)
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
-			t.Errorf("HTTP %d, Retry-After %q; want 503 and a number", w.Code, w.Header().Get("Retry-After"))
+		refused := func(what string, serve http.HandlerFunc, r *http.Request) {
+			w := httptest.NewRecorder()
+			serve(w, r)
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+				t.Errorf("%s: HTTP %d, Retry-After %q; want 503 and a number", what, w.Code, w.Header().Get("Retry-After"))
+			}
 		}
+		refused("challenge", a.serveChallenge, crowd)
+		refused("login", a.serveNATS, crowd)
+		idle := calm.Clone(t.Context())
+		idle.Header.Set(broker.StandbyHeader, "1")
+		refused("idle connection", a.serveNATS, idle)
 		if after := a.full(calm); after != 0 {
 			t.Errorf("a different tenant's host-agent is told to return in %v; want no wait", after)
 		}

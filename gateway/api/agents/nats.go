@@ -22,17 +22,17 @@ import (
 // credentials in its own protocol. The enrolment token or credential is checked before,
 // so that no unauthenticated bytes reach the server.
 func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
+	idle := r.Header.Get(broker.StandbyHeader) != ""
+	if after := a.full(r); after > 0 {
+		a.busy(w, after)
+		return
+	}
 	host, ok := a.Caller.Host(w, r)
 	if !ok {
 		return
 	}
-	idle := r.Header.Get(broker.StandbyHeader) != ""
 	if a.Stopped() || idle && a.Leaving() {
 		http.Error(w, "this relay is cut off from the majority of its cluster; try another", http.StatusServiceUnavailable)
-		return
-	}
-	if idle && a.arrivals.Crowded() { // an idle connection can wait
-		a.busy(w, idleRetry)
 		return
 	}
 	admitted, over := a.Caller.Limits.ConnectAgent(host, a.Caller.Address(r))
