@@ -449,11 +449,12 @@ func (l *live) allows(seen *canvasView) usage {
 	if seen.preview {
 		look = seen.policy.Previews()
 		use = look
-	} else if seen.place.AtHost() { // same as in band
-		return usage{look: look}
 	}
 	cfg := &l.agent.cfg
 	u := usage{look: look && cfg.CanvasLive != CanvasOff}
+	if seen.place.AtHost() && !seen.preview { // same as in band
+		return u
+	}
 	u.use = u.look && use && cfg.CanvasLive != CanvasRead
 	u.sockets = u.use || u.look && cfg.CanvasSockets
 	return u

@@ -705,13 +705,16 @@ func TestCanvasLiveOwner(t *testing.T) {
 	})
 	t.Run("off", func(t *testing.T) {
 		t.Parallel()
-		w := newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasOff }, agenthost.Canvas{ID: "app", URL: newApp(t).URL})
-		c, channel := w.client("c"), w.open("app")
-		ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}
-		_, err := w.try(c, "relay/canvasTicket", ask)
-		wantRPCError(t, err, ahp.CodePermissionDenied)
-		if _, err := w.read(c, channel, ask["uri"].(string)); err != nil {
-			t.Errorf("reading the canvas by AHP: %v; want no error", err)
+		w := newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasOff }, agenthost.Canvas{ID: "app", URL: newApp(t).URL}, agenthost.Canvas{ID: "notes"})
+		c := w.client("c")
+		for _, id := range []string{"app", "notes"} { // the host serves the content of notes itself
+			channel := w.open(id)
+			ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}
+			_, err := w.try(c, "relay/canvasTicket", ask)
+			wantRPCError(t, err, ahp.CodePermissionDenied)
+			if _, err := w.read(c, channel, ask["uri"].(string)); err != nil {
+				t.Errorf("reading the canvas %s by AHP: %v; want no error", id, err)
+			}
 		}
 	})
 	t.Run("ports", func(t *testing.T) {
