@@ -43,14 +43,15 @@ func (p *pausing) err() error {
 }
 
 // refused begins a pause, and returns its end. After a refusal for a limit, the pause lasts
-// between half and all of the time that the relay demanded, doubled for each further refusal.
+// as long as the relay demanded, and up to twice as long after each further refusal.
 // For a busy relay, package retryafter decides.
 func (p *pausing) refused(e *limitError) (until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait := min(max(e.after, time.Second)<<min(p.refusals, 10), maxLater)
+	least := min(max(e.after, time.Second), maxLater)
+	wait := min(least<<min(p.refusals, 10), maxLater)
 	p.refusals++
-	pause := wait/2 + rand.N(wait/2+1)
+	pause := max(least, wait/2+rand.N(wait/2+1))
 	if e.busy {
 		pause = retryafter.Pause(min(e.after, maxLater), p.refusals)
 	}
