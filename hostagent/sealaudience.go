@@ -98,9 +98,7 @@ type viewerSocket struct {
 	idle   bool // Read waits, because it has handled all frames
 	err    error
 
-	// Owned by Read.
-	pieces []byte          // pieces of a message whose last piece has not arrived
-	taken  []routing.Frame // frames that Read has taken and not yet returned
+	pieces []byte // pieces of a message whose last piece has not arrived; owned by Read
 }
 
 // Event implements [routing.ClientConn].
@@ -110,17 +108,29 @@ func (s *viewerSocket) Event(routing.Event) {}
 func (s *viewerSocket) Deliver(frames []routing.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.err != nil {
+		return
+	}
 	for _, f := range frames {
 		s.bytes += len(f.Data)
 		s.whole += f.Messages
 	}
-	if s.bytes > viewerQueue && s.whole > 1 && s.err == nil {
-		s.err = routing.ErrStalled
-	}
-	if s.err == nil {
-		s.frames = append(s.frames, frames...)
+	s.frames = append(s.frames, frames...)
+	if s.whole > 1 && s.bytes-s.firstLocked() > viewerQueue {
+		s.frames, s.err = nil, routing.ErrStalled
 	}
 	signal(s.came)
+}
+
+// firstLocked returns the length of the frames with the first message, which is complete.
+func (s *viewerSocket) firstLocked() (bytes int) {
+	for _, f := range s.frames {
+		bytes += len(f.Data)
+		if f.Messages > 0 {
+			break
+		}
+	}
+	return bytes
 }
 
 // Closed implements [routing.ClientConn].
@@ -140,15 +150,12 @@ func (s *viewerSocket) fail(err error) {
 // Read implements [hostSocket].
 func (s *viewerSocket) Read() (message []byte, binary bool, err error) {
 	for {
-		for len(s.taken) > 0 {
-			f := s.taken[0]
-			s.taken = s.taken[1:]
-			if message = s.piece(f); message != nil {
-				return message, false, nil
-			}
-		}
-		if s.taken, err = s.take(); err != nil {
+		f, err := s.take()
+		if err != nil {
 			return nil, false, err
+		}
+		if message = s.piece(f); message != nil {
+			return message, false, nil
 		}
 	}
 }
@@ -167,36 +174,39 @@ func (s *viewerSocket) piece(f routing.Frame) (message []byte) {
 			}
 		}
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bytes -= len(f.Data)
-	s.whole -= f.Messages
 	return message
 }
 
-// take waits for frames, and returns them. If the viewer's queue has exceeded viewerQueue, it drops
-// the frames and returns ErrStalled.
-func (s *viewerSocket) take() ([]routing.Frame, error) {
+// take waits for the next frame. If the viewer's queue has exceeded viewerQueue, it returns
+// ErrStalled.
+func (s *viewerSocket) take() (routing.Frame, error) {
 	for {
-		s.mu.Lock()
-		frames, err := s.frames, s.err
-		s.frames = nil
-		s.idle = len(frames) == 0 && err == nil
-		s.mu.Unlock()
-		switch {
-		case errors.Is(err, routing.ErrStalled):
-			return nil, err
-		case len(frames) > 0:
-			return frames, nil
-		case err != nil:
-			return nil, err
+		f, ok, err := s.next()
+		if ok || err != nil {
+			return f, err
 		}
 		select {
 		case <-s.came:
 		case <-s.life.Done():
-			return nil, s.life.Err()
+			return routing.Frame{}, s.life.Err()
 		}
 	}
+}
+
+// next takes the next frame out of the queue. ok is false if there is none.
+func (s *viewerSocket) next() (f routing.Frame, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle = len(s.frames) == 0 && s.err == nil; len(s.frames) == 0 {
+		s.frames = nil
+		return f, false, s.err
+	}
+	f = s.frames[0]
+	s.frames[0] = routing.Frame{}
+	s.frames = s.frames[1:]
+	s.bytes -= len(f.Data)
+	s.whole -= f.Messages
+	return f, true, nil
 }
 
 // Whole implements [hostSocket].

@@ -63,7 +63,7 @@ func TestViewerReadsLongMessages(t *testing.T) {
 func TestViewerThatReadsNothingEnds(t *testing.T) {
 	s := newViewerSocket(t)
 	message := framesOf(bytes.Repeat([]byte("x"), 1<<20), 1<<20)
-	for range viewerQueue >> 20 {
+	for range 1 + viewerQueue>>20 {
 		s.Deliver(message)
 	}
 	if _, _, err := s.Read(); !errors.Is(err, routing.ErrStalled) {
@@ -71,6 +71,23 @@ func TestViewerThatReadsNothingEnds(t *testing.T) {
 	}
 	if n := len(s.frames); n > 0 {
 		t.Errorf("%d frames are kept for a viewer whose connection has ended; want 0", n)
+	}
+}
+
+// TestLongFirstMessageLeavesRoom delivers a message nearly as long as a viewer's queue, and a short
+// one. The viewer must get both.
+func TestLongFirstMessageLeavesRoom(t *testing.T) {
+	s := newViewerSocket(t)
+	messages := [][]byte{bytes.Repeat([]byte("x"), viewerQueue-100), bytes.Repeat([]byte("y"), 200)}
+	for range 2 {
+		for _, message := range messages {
+			s.Deliver(framesOf(message, 128<<10))
+		}
+		for _, want := range messages {
+			if got, _, err := s.Read(); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("a message of %d bytes arrives as %d bytes, %v; want the same bytes", len(want), len(got), err)
+			}
+		}
 	}
 }
 
