@@ -547,6 +547,7 @@ func (w *Watch) vagueLocked(s *session) {
 		}
 		s.vague = nil
 		s.unclear = notice.ID(s.uri, "input "+s.modified)
+		w.open[s.unclear] = nil
 		w.tell(notice.Event{ID: s.unclear, Kind: notice.Input, Session: s.uri, Title: s.title, At: time.Now().UTC()})
 	})
 	s.vague = timer

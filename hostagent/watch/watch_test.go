@@ -1,10 +1,13 @@
 package watch_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"testing"
@@ -240,6 +243,50 @@ func TestWorkingSessionsAreCounted(t *testing.T) {
 		if want := []int{1, 2, 1, 0, 1, 0}; !slices.Equal(w.works, want) {
 			t.Errorf("the reported numbers of working sessions are %v; want %v", w.works, want)
 		}
+	})
+}
+
+// A saying is a connection to a host that sends the test's messages.
+type saying chan string
+
+func (s saying) Read() ([]byte, bool, error) {
+	message, more := <-s
+	if !more {
+		return nil, false, io.EOF
+	}
+	return []byte(message), false, nil
+}
+
+func (s saying) Write([]byte, bool) error { return nil }
+func (s saying) Close(string)             {}
+
+// TestEventWithoutAQuestionIsCounted has a session that needs input and lists no question. Stats must
+// count its event until the session needs no input.
+func TestEventWithoutAQuestionIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		host, ledger := make(saying), notice.NewLedger("agent")
+		w := watch.New(watch.Config{Ledger: ledger, Log: slog.New(slog.DiscardHandler), Dial: func(context.Context) (watch.Socket, error) { return host, nil }})
+		go w.Run(ctx)
+		defer synctest.Wait()
+		defer close(host)
+		defer cancel()
+		wantNeeds := func(when string, want int) {
+			t.Helper()
+			report, _ := ledger.Report(true)
+			if got := w.Stats().Needs; got != want || len(report.Open) != want {
+				t.Errorf("%s: Needs is %d, and %d events are open; want %d", when, got, len(report.Open), want)
+			}
+		}
+		host <- `{"jsonrpc":"2.0","id":1,"result":{}}`
+		host <- `{"jsonrpc":"2.0","id":2,"result":{"items":[{"resource":"s:/1","status":24}]}}`
+		host <- `{"jsonrpc":"2.0","id":3,"result":{"snapshot":{"resource":"s:/1","state":{"inputNeeded":[]}}}}`
+		wantNeeds("at once", 0)
+		time.Sleep(2 * time.Second)
+		wantNeeds("a session needs input", 1)
+		host <- `{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"session":"s:/1","changes":{"status":8}}}`
+		synctest.Wait()
+		wantNeeds("afterwards", 0)
 	})
 }
 
