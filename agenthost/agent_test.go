@@ -419,3 +419,38 @@ func TestOptionsAreTheSessionsConfig(t *testing.T) {
 		t.Errorf("the agent is told %s; want mode=edit", got)
 	}
 }
+
+// TestTurnNamesMissingToolCalls has an agent with more tool calls in a turn than the host keeps. The
+// turn must have as many as the host keeps, and one notice that calls are missing.
+func TestTurnNamesMissingToolCalls(t *testing.T) {
+	const most = 2000
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		for i := range most + 2 {
+			turn.Tool(agenthost.ToolUpdate{ID: fmt.Sprint(i), Title: "tool", Status: agenthost.ToolCompleted})
+		}
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "go")
+	c.until("chat/turnComplete")
+	_, parts := lastTurn(t, c.chatState())
+	if last := fmt.Sprint(parts[len(parts)-1]); len(parts) != most+1 || !strings.Contains(last, "more than 2000 tool calls") {
+		t.Errorf("the turn has %d parts, and the last is %s; want %d tool calls and a notice", len(parts), last, most)
+	}
+}
+
+// TestDeletedSessionRejectsActions dispatches an action on a deleted session. Its echo must have the
+// reason for the rejection.
+func TestDeletedSessionRejectsActions(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}})
+	c.call("disposeSession", `{"channel":"`+fakeSession+`"}`)
+	c.dispatch(fakeSession, `{"type":"session/titleChanged","title":"x"}`)
+	for {
+		params := c.envelope()
+		if action, ok := params["action"].(map[string]any); ok && action["type"] == "session/titleChanged" {
+			if reason := fmt.Sprint(params["rejectionReason"]); !strings.Contains(reason, "explicitly deleted") {
+				t.Errorf("the echo has the reason %q; want that the session was deleted", reason)
+			}
+			return
+		}
+	}
+}

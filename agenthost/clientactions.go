@@ -62,6 +62,9 @@ func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	}
 }
 
+// deleted is the reason why a deleted session takes no requests and actions.
+func deleted(session string) string { return "Session was explicitly deleted: " + session }
+
 // chatActionLocked handles an action on a chat. An action on an unknown chat is
 // rejected if the chat's session was deleted, and otherwise gets no answer.
 func (ss *sessionTable) chatActionLocked(env envelope) {
@@ -69,7 +72,7 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 	ch := h.chats[env.channel]
 	if ch == nil {
 		if session := sessionOfChat(env.channel); h.sessions.deletedLocked(session) {
-			env.rejected = "Session was explicitly deleted: " + session
+			env.rejected = deleted(session)
 			h.publishLocked(env, nil)
 		}
 		return
@@ -96,6 +99,7 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 		if a.Draft != nil {
 			ch.draft = *a.Draft
 		}
+		ch.session.saveLocked()
 		h.publishLocked(env, nil)
 	default:
 		h.publishLocked(env, nil)
@@ -138,6 +142,7 @@ func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string
 	ch.applyLocked(a, env)
 	if s := ch.session; s.title == "" {
 		s.setTitleLocked(titleOf(prompt))
+		s.saveLocked()
 		s.host.emitLocked(s.uri, titleAction{"session/titleChanged", s.title})
 	}
 	if ch.title == "" && ch != ch.session.chat { // the default chat has the session's title
@@ -208,7 +213,8 @@ func (ch *chat) clientConfirmLocked(env envelope) {
 	ch.applyLocked(a, env)
 }
 
-// sessionActionLocked handles a session action.
+// sessionActionLocked handles a session action. Each type that has an effect has its
+// branch.
 func (ss *sessionTable) sessionActionLocked(c *conn, env envelope) {
 	h := ss.host
 	var a struct {
@@ -244,6 +250,8 @@ func (ss *sessionTable) sessionActionLocked(c *conn, env envelope) {
 			s.setFlagLocked(statusArchived, *a.IsArchived)
 		}
 		s.saveLocked()
+	} else if h.sessions.deletedLocked(env.channel) {
+		env.rejected = deleted(env.channel)
 	}
 	h.publishLocked(env, nil)
 }

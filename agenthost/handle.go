@@ -37,8 +37,8 @@ func (c *Chat) SetTitle(title string) {
 			return
 		}
 		s.setTitleLocked(title)
-		h.emitLocked(s.uri, titleAction{"session/titleChanged", title})
 		s.saveLocked()
+		h.emitLocked(s.uri, titleAction{"session/titleChanged", title})
 	})
 }
 
@@ -47,11 +47,11 @@ func (c *Chat) SetOptions(options []Option) {
 	c.update(func(ch *chat, h *Host) {
 		st := c.seat
 		st.options = h.sessions.permitted(options)
+		ch.session.saveLocked()
 		if ch == ch.session.chat {
 			st.provider.learnOptionsLocked(h, st.options)
 			ch.session.configChangedLocked()
 		}
-		ch.session.saveLocked()
 	})
 }
 

@@ -197,9 +197,9 @@ func (s *session) clientConfigLocked(env envelope) {
 			return
 		}
 	}
-	h.publishLocked(env, nil)
 	maps.Copy(st.chosen, a.Config)
 	s.saveLocked()
+	h.publishLocked(env, nil)
 	if st.conv != nil {
 		conv := st.conv
 		h.goLocked(func() { st.setOptions(conv, a.Config) })

@@ -407,3 +407,19 @@ func TestOptionsSurviveTheHost(t *testing.T) {
 		t.Errorf("a host with NoBypass offers the options %s; want none that skips permissions", got)
 	}
 }
+
+// TestDraftSurvivesTheHost has a client that sees the echo of its draft. A new host with a copy of
+// the files of that moment must have the draft.
+func TestDraftSurvivesTheHost(t *testing.T) {
+	dir := t.TempDir()
+	cfg := agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}, Storage: dir}
+	c := talkTo(t, cfg)
+	for _, draft := range []any{map[string]any{"text": "not yet"}, nil} {
+		c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/draftChanged","draft":%s}`, mustJSON(t, draft)))
+		c.until("chat/draftChanged")
+		cfg.Storage = copyOf(t, dir)
+		if diff := cmp.Diff(draft, reopen(t, cfg).chatState()["draft"]); diff != "" {
+			t.Errorf("the draft at a new host (-want +got):\n%s", diff)
+		}
+	}
+}

@@ -211,7 +211,7 @@ func (ss *sessionTable) noSessionLocked(uri string) error {
 	h := ss.host
 	switch {
 	case h.sessions.deletedLocked(uri):
-		return fail(ahp.CodeSessionNotFound, "Session was explicitly deleted: %s", uri)
+		return fail(ahp.CodeSessionNotFound, "%s", deleted(uri))
 	case h.sessions.providerOfLocked(uri):
 		return fail(ahp.CodeSessionNotFound, "Session not found on backend: %s", uri)
 	}

@@ -63,7 +63,7 @@ func (t *Turn) mergeLocked(update ToolUpdate) *agentTool {
 	tool := t.tools[update.ID]
 	again := tool != nil && tool.refused && update.Status != ToolCompleted && update.Status != ToolFailed
 	if tool == nil || again {
-		if len(t.order) >= maxTurnTools || !t.allowLocked(len(update.Input)) {
+		if !t.allowToolLocked() || !t.allowLocked(len(update.Input)) {
 			return nil
 		}
 		next := &agentTool{id: t.toolIDLocked(update.ID)}

@@ -28,6 +28,7 @@ type Turn struct {
 	ended     bool
 	bytes     int    // of texts and contents
 	cut       bool   // the turn has reached maxTurnBytes
+	toolsCut  bool   // the turn has reached maxTurnTools
 	text      string // the agent's id of the text that deltas extend
 	part      string // id of that text's part; "": no text is open
 	thought   bool   // the open text is reasoning
@@ -98,6 +99,18 @@ func (t *Turn) allowLocked(n int) bool {
 	if !t.cut {
 		t.cut = true
 		t.noticeLocked(fmt.Sprintf("This turn is larger than %d MiB. The host leaves out the rest.", maxTurnBytes>>20))
+	}
+	return false
+}
+
+// allowToolLocked reports whether the turn may have another tool call.
+func (t *Turn) allowToolLocked() bool {
+	if len(t.order) < maxTurnTools {
+		return true
+	}
+	if !t.toolsCut {
+		t.toolsCut = true
+		t.noticeLocked(fmt.Sprintf("This turn has more than %d tool calls. The host leaves out the rest.", maxTurnTools))
 	}
 	return false
 }
