@@ -480,6 +480,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "approve"})
 	bob.refused(400, "not a host", "POST", "/api/tokens", map[string]any{"hosts": []string{"other"}})
 	bob.refused(400, "seconds", "POST", "/api/tokens", map[string]any{"seconds": 1 << 30})
+	bob.refused(400, "at most 100", "POST", "/api/tokens", map[string]any{"program": strings.Repeat("x", 101)})
 	ada.refused(409, "different name", "POST", "/api/invites", map[string]any{"subject": "bob", "level": "own"})
 	ada.refused(400, "access", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "root"})
 

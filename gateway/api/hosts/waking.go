@@ -177,8 +177,9 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 		a.Caller.Audit.Write(audit.Line{Event: "wake", Tenant: who.Tenant, Subject: who.Subject, Host: host, Token: who.ID, Address: a.Caller.Address(r), Reason: err.Error()})
 		authn.WriteError(w, status, err)
 	}
+	way := a.wayTo(&who, who.Tenant, host)
 	switch {
-	case !who.MayReach(who.Tenant, host) || !a.CanWake(who.Tenant, host):
+	case !who.MayReach(who.Tenant, host) || way == nil:
 		authn.WriteError(w, http.StatusNotFound, errNoWay)
 		return
 	case !mayWake(who):
@@ -193,7 +194,7 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 		authn.WriteJSON(w, http.StatusOK, Woken{By: ByRelay})
 		return
 	}
-	run, err := a.startWake(&who, host, online)
+	run, err := a.waking.run(who.Tenant, host, way, online)
 	if err != nil {
 		w.Header().Set("Retry-After", "30")
 		refuse(http.StatusTooManyRequests, err)
@@ -214,15 +215,6 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 
 var errNoWay = errors.New("nothing can wake that host now: the relay has no command for it, and no host that may wake it is online")
 
-// startWake starts an attempt to wake a host, or returns the one in progress.
-func (a *API) startWake(who *auth.Client, host string, online func() bool) (*wakeRun, error) {
-	way := a.wayTo(who, who.Tenant, host)
-	if way == nil {
-		return nil, errNoWay
-	}
-	return a.waking.run(who.Tenant, host, way, online)
-}
-
 // CanWake reports whether this relay can wake a host, by the operator's command or through
 // another host.
 func (a *API) CanWake(tenant, host string) bool { return a.wayTo(&auth.Client{}, tenant, host) != nil }
@@ -238,7 +230,9 @@ func (a *API) WakeFor(who auth.Client, host string) {
 	line := audit.Line{Event: "wake", Tenant: who.Tenant, Subject: who.Subject, Host: host, Token: who.ID, Detail: "for a waiting item"}
 	if !mayWake(who) || !who.MayReach(who.Tenant, host) {
 		line.Reason = "waking a host needs the level operate for the whole host"
-	} else if _, err := a.startWake(&who, host, a.online(who.Tenant, host)); err != nil {
+	} else if way := a.wayTo(&who, who.Tenant, host); way == nil {
+		line.Reason = errNoWay.Error()
+	} else if _, err := a.waking.run(who.Tenant, host, way, a.online(who.Tenant, host)); err != nil {
 		line.Reason = err.Error()
 	}
 	a.Caller.Audit.Write(line)

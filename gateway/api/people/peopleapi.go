@@ -313,12 +313,12 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 	ttl := time.Duration(ask.Seconds) * time.Second
 	switch {
 	case err != nil:
+	case len(ask.Program) > maxProgram:
+		err = fmt.Errorf("the program's name has %d bytes; want at most %d", len(ask.Program), maxProgram)
 	case ttl == 0:
 		ttl = defaultToken
 	case ttl < 0 || ttl > maxTokenTTL:
 		err = fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxTokenTTL.Seconds()))
-	case len(ask.Program) > maxProgram:
-		err = fmt.Errorf("the program's name has %d bytes; want at most %d", len(ask.Program), maxProgram)
 	}
 	client.Device, client.Expires = device, a.atMost(time.Now().Add(ttl), device)
 	var token, id string
