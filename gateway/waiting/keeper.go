@@ -259,13 +259,17 @@ func (u *use) add(e *entry) {
 // changed.
 type uses struct {
 	all, tenant, host, person use
-	oldest                    *entry // the person's oldest item at the host that no longer waits
+	over                      use    // the person's items at the host that no longer wait
+	oldest                    *entry // the oldest of them
 }
 
 // usesLocked counts all items except the one with the given key.
 func (k *Keeper) usesLocked(key desk.Key, subject string, now time.Time) (u uses) {
 	for at, e := range k.items {
-		if at != key && u.add(key, at, e, subject) && !e.waits(now) && (u.oldest == nil || e.At.Before(u.oldest.At)) {
+		if at == key || !u.add(key, at, e, subject) || e.waits(now) {
+			continue
+		}
+		if u.over.add(e); u.oldest == nil || e.At.Before(u.oldest.At) {
 			u.oldest = e
 		}
 	}
@@ -295,15 +299,18 @@ func (u *uses) add(key, at desk.Key, e *entry, subject string) (own bool) {
 	return true
 }
 
-// fits reports whether another item of that size is within the limits.
-func (u *uses) fits(bytes int) bool {
-	return u.all.bytes+bytes <= maxBytes && u.all.items < MaxRecords && u.tenant.items < ofTenant && u.tenant.bytes+bytes <= tenantBytes &&
-		u.host.items < ofHost && u.person.items < ofPerson
+// fits reports whether another item of that size is within the limits, without these of
+// the person's items at the host.
+func (u *uses) fits(bytes int, without use) bool {
+	bytes -= without.bytes
+	return u.all.bytes+bytes <= maxBytes && u.all.items-without.items < MaxRecords &&
+		u.tenant.items-without.items < ofTenant && u.tenant.bytes+bytes <= tenantBytes &&
+		u.host.items-without.items < ofHost && u.person.items-without.items < ofPerson
 }
 
 // reserve counts an item against the limits until release is called. If the item does not
-// fit, reserve removes the person's items that no longer wait, oldest first, and fails if
-// there are none.
+// fit, reserve removes the person's items that no longer wait, oldest first. It removes
+// none, and fails, if that would not be enough.
 func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (release func(), err error) {
 	data, err := json.Marshal(item)
 	if err != nil {
@@ -324,17 +331,18 @@ func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (rel
 	}
 }
 
-// reserveNow counts an item if it fits. If not, it returns the ID of uses.oldest, or "".
+// reserveNow counts an item if it fits. If not, it returns the ID of uses.oldest, or "" if
+// the removal of all items in uses.over does not make enough room.
 func (k *Keeper) reserveNow(c *coming) (oldest string, fits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	had := k.items[c.key]
 	u := k.usesLocked(c.key, c.Who.Subject, time.Now())
 	switch {
-	case had != nil && had.size >= c.size, u.fits(c.size):
+	case had != nil && had.size >= c.size, u.fits(c.size, use{}):
 		k.coming = append(k.coming, c)
 		return "", true
-	case u.oldest == nil:
+	case !u.fits(c.size, u.over):
 		return "", false
 	}
 	return u.oldest.Item.ID, false
