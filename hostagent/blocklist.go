@@ -105,9 +105,8 @@ func (k *kick) endPreview(a *Agent) (ended int, err error) {
 
 // kick ends the connections, or the preview, that k names. It blocks the kicked
 // subject, or the connection's token, for k.For. It also closes the previews of the
-// connections' subjects or of the kicked subject. It returns the number of ended
-// connections, or of previews if there was no connection. Each kind of target has its
-// branch.
+// connections' subjects or of the kicked subject. It returns how many connections and
+// previews it has ended. Each kind of target has its branch.
 func (a *Agent) kick(k kick) (ended int, err error) {
 	if k.Preview != "" {
 		return k.endPreview(a)
@@ -129,7 +128,7 @@ func (a *Agent) kick(k kick) (ended int, err error) {
 			}
 		}
 		c.kicked.Store(true)
-		a.live.previews.end(func(one *openPreview) bool { return one.Subject == c.open.Subject })
+		ended += a.live.previews.end(func(one *openPreview) bool { return one.Subject == c.open.Subject })
 		c.audit("kick", "code", ahp.CloseForbidden)
 		c.conn.Abort(ahp.CloseForbidden, kickedReason)
 		c.cancel()

@@ -88,7 +88,7 @@ func controlHandler(list func() Clients, end func(kick) (ended int, err error)) 
 
 // Kicked is the response to a kick.
 type Kicked struct {
-	Ended int `json:"ended"` // how many connections or previews the kick has ended
+	Ended int `json:"ended"` // how many connections and previews the kick has ended
 }
 
 func serveKick(w http.ResponseWriter, r *http.Request, end func(kick) (ended int, err error)) {

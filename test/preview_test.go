@@ -230,7 +230,10 @@ func TestPreviewEndsInEachWay(t *testing.T) {
 			return w.stack.Relay.Revocations().Add(auth.Revocation{Tenant: "default", Subject: "the token is revoked", At: time.Now()})
 		}},
 		{"the owner kicks the subject", func(preview) error {
-			_, err := w.control.KickSubject(t.Context(), "the owner kicks the subject", time.Hour)
+			ended, err := w.control.KickSubject(t.Context(), "the owner kicks the subject", time.Hour)
+			if ended != 2 {
+				t.Errorf("the kick has ended %d; want 2, the connection and the preview", ended)
+			}
 			return err
 		}},
 		{"the session is removed", func(preview) error {
