@@ -186,6 +186,7 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 		{"no subject", []string{"token", "client", "--data-dir", dir, "--host", "laptop"}, []string{"--subject"}},
 		{"empty subject", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", ""}, []string{"subject"}},
 		{"hosts without a relay", []string{"hosts", "--data-dir", dir, "--relay", "http://127.0.0.1:1"}, []string{"127.0.0.1:1", "relay serve"}},
+		{"revocations of a tenant", []string{"revocations", "--data-dir", dir, "--tenant", "acme"}, []string{"unknown flag --tenant"}},
 		{"check without keys", []string{"check", "--data-dir", t.TempDir()}, []string{"no keys", "relay serve"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

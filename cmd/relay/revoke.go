@@ -131,7 +131,7 @@ func named(r auth.Revocation) string {
 }
 
 type revocationsCmd struct {
-	relayFlag
+	allTenants
 }
 
 func (c *revocationsCmd) Run(ctx context.Context, s *streams) error {

@@ -22,11 +22,16 @@ import (
 // requestTimeout bounds a request to the running relay.
 const requestTimeout = 5 * time.Second
 
-// relayFlag selects the running relay.
+// relayFlag selects the running relay, and a tenant.
 type relayFlag struct {
-	dataFlag
-	Relay  string `help:"The running relay's base URL. Default: the address that the relay has written into --data-dir." placeholder:"URL"`
+	allTenants
 	Tenant string `help:"Tenant." default:"default"`
+}
+
+// allTenants selects the running relay.
+type allTenants struct {
+	dataFlag
+	Relay string `help:"The running relay's base URL. Default: the address that the relay has written into --data-dir." placeholder:"URL"`
 }
 
 // errNoRelay reports that no relay runs at the given address.
@@ -41,7 +46,7 @@ type runningRelay struct {
 }
 
 // running finds the running relay. It does not connect to it.
-func (f relayFlag) running() (*runningRelay, error) {
+func (f allTenants) running() (*runningRelay, error) {
 	keys, err := f.keys()
 	if err != nil {
 		return nil, err
@@ -55,7 +60,7 @@ func (f relayFlag) running() (*runningRelay, error) {
 }
 
 // locate finds the running relay like running, but loads no keys.
-func (f relayFlag) locate() (*runningRelay, error) {
+func (f allTenants) locate() (*runningRelay, error) {
 	if f.Relay != "" {
 		at, err := baseURL("--relay", f.Relay)
 		// The admin address in the data directory may be a different relay's.
