@@ -52,7 +52,7 @@ func known(s Sight, m Member) bool {
 	return s.All() || s.Knows(uri)
 }
 
-// reached is the shape for a URI in reach.
+// reached is the [Shape] of a URI: the URI is visible if it is in the client's reach.
 func reached(s Sight, m Member) bool {
 	uri, _ := Text(m.Raw)
 	return s.Reaches(uri)

@@ -13,7 +13,8 @@ import (
 var ErrSealed = errors.New("not sealed with these keys and this name")
 
 // A Sealer encrypts and authenticates the relays' records in NATS, so that the operator
-// of the NATS servers can neither read nor replace them. It is safe for concurrent use.
+// of the NATS servers can neither read them nor invent their contents. The operator can still
+// remove a record or bring back an older version. A Sealer is safe for concurrent use.
 type Sealer struct{ aead cipher.AEAD }
 
 // Sealer returns the Sealer for a purpose. It is the same at all relays with the same

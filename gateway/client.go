@@ -507,8 +507,9 @@ func (c *client) reconsider() {
 	}
 }
 
-// unreachable marks a client's host as offline after its link has failed although its
-// lease is valid.
+// unreachable makes a client wait as for an offline host, because no link to the host-agent
+// could be opened although its lease is valid. It does nothing if the client is already
+// opening or has a connection.
 func (c *client) unreachable(detail string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

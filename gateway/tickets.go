@@ -10,7 +10,8 @@ import (
 	"ahprelay/routing/audience"
 )
 
-// tickets answers a client's requests for canvases by URL and for previews.
+// tickets answers a client's requests for tickets (a canvas's URL), and its requests about
+// previews.
 type tickets struct {
 	canvases *canvas.Canvases
 	asked    atomic.Int32 // requests in progress

@@ -143,8 +143,8 @@ func (l *clientLine) Unreserve() {
 	}
 }
 
-// follow calls wait for the present connection to the relay. If that connection ends because the
-// client moves, follow calls wait again for the next connection. During the move, messages are kept
+// follow runs the function wait with the present connection to the relay, and again with the next
+// connection if the client has moved meanwhile. During the move, messages are kept
 // for the client, so follow returns at once. If line is true or the kept messages exceed their
 // bound, follow waits for the end of the move.
 func (l *clientLine) follow(done <-chan struct{}, line bool, wait func(*routing.AgentConn) error) error {

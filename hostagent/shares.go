@@ -32,10 +32,10 @@ type ShareAsk struct {
 	Files   bool          // viewers may also read the session's working directories
 }
 
-// A Link is a new link.
+// A Link is a link that Share has made: with it, people open the console at one session.
 type Link struct {
 	ID      string
-	Link    string
+	Link    string // the URL
 	Expires time.Time
 }
 

@@ -1,6 +1,6 @@
 // Package routing carries the connections of many clients to one host. It encodes their messages
 // as records in the packets of a link (package link). A message that many clients receive usually
-// crosses each link only once.
+// reaches each relay only once.
 //
 // An [AgentEnd] is the host-agent's end, and serves one host. A [RelayEnd] is a relay's end, and
 // serves that relay's clients of one host. The link between them delivers packets once and in
@@ -25,7 +25,7 @@
 //	    RelayConn.deliver                     relayconn.go  THE LINE WHERE A BODY IS COPIED TO ITS READERS
 //	      ClientConn.Deliver                                a queue of package gateway
 //
-// A message shared by several connections is a body. Bodies do not use links: the host-agent
+// A message shared by several connections is a body. Bodies normally bypass links: the host-agent
 // publishes them on the channel's NATS subject ([RelayEnd.Body]), several in one NATS message if
 // they are sent together. A relay subscribes to a channel when the host-agent asks for it
 // (watch). Messages from clients take the opposite way and are never shared: [RelayConn.Send],
@@ -47,8 +47,8 @@
 //   - A relay receives bodies that none of its clients may see. It stores them for a while, and
 //     delivers a body only if a refs record names it (RelayEnd.entry).
 //   - A missing body delays only the connections that need it (pendingItem, row). The relay
-//     requests it (need) and releases the packet only when the body has arrived, so the
-//     host-agent still stores the body.
+//     requests it over the link (need). It releases the packet only when the body has arrived,
+//     and the host-agent stores a body until all packets that refer to it are released.
 //   - Each instance of a host-agent has its own body numbers. A published body names its
 //     instance, so bodies of two instances are never confused.
 //

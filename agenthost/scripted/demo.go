@@ -76,7 +76,7 @@ var demoFiles = map[string]string{
 		"func newSession(now time.Time) session {\n\treturn session{expires: now.Add(time.Hour)}\n}\n",
 }
 
-// demoTalk is the text of the live session, which repeats.
+// demoTalk is the text of the live session; after the last turn, it begins again.
 var demoTalk = []demoTurn{
 	{"What is the build doing?", "Compiling the 214 packages of the shop. The cache helps with most of them, so this takes a few seconds only."},
 	{"And now?", "Running the tests of the cart. 312 of 318 have passed so far, and none has failed."},

@@ -722,9 +722,9 @@ func decodeBase64(data, text []byte) (_ []byte, ok bool) {
 	return data, true
 }
 
-// escapesNothing reports whether the escapes in a text matter only inside an authority.
-// So no escape stands for a byte in a scheme, in base64 or in another escape, or for a
-// byte that begins or ends an authority or a path.
+// escapesNothing reports whether the escapes in a text can stay as they are: none stands for a
+// byte of a scheme, of base64 or of another escape, or for a byte that begins or ends an
+// authority or a path. It returns false if the search has taken too many steps.
 func (l *search) escapesNothing(text []byte) bool {
 	for at := 0; ; at++ {
 		next := bytes.IndexByte(text[at:], '%')

@@ -331,8 +331,8 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 }
 
 // enter stores an invited person. A setup invitation is refused if the tenant has an owner.
-// If again is set, the same device repeats its attempt; then an owner counts only if the
-// tenant has a device.
+// If again is set, the same device repeats its attempt, and the owner may come from its first
+// one; the invitation is then refused only if the tenant also has a device.
 func (d *Directory) enter(invite *Invite, again bool) error {
 	person := &invite.Person
 	if invite.Setup {

@@ -9,8 +9,8 @@
 //	ahp.relays.v1.records.<key>   one record; its revision is the message's sequence
 //
 // All tenants share the stream, because host-agents log in to the tenants' own
-// accounts, which therefore have no JetStream. Nor is there one stream for each
-// tenant: the relays' account may have eight streams, and each stream costs every
+// accounts, which therefore have no JetStream. The relays' account does not have one
+// stream for each tenant either: it may have eight streams, and each stream costs every
 // server memory and an election, while a subject costs nothing.
 //
 // Alternatively, the records are values in a JetStream key-value bucket, each as a
@@ -22,8 +22,9 @@
 // after which servers drop it. Removing a record leaves an empty message for some
 // time, so relays which were disconnected notice the removal.
 //
-// Each message is encrypted under its record's key (auth.Sealer): external NATS
-// servers can withhold records, but neither read nor forge them.
+// Each message's data is encrypted under its record's key (auth.Sealer). So external NATS
+// servers can neither read records nor invent their data. They can withhold or remove a
+// record, and bring back an older version of it.
 //
 // # Memory and file
 //
@@ -31,8 +32,9 @@
 // records without expiry in a file, and starts from it while the store is unreachable.
 // If the stream is new, or has lost its last changes in a power failure, relays write
 // the records they still have. This must not readmit a removed person. With
-// Config.Known, records are therefore written to a new stream only; if the relay has
-// seen the stream before, it deletes records which the stream lacks.
+// Config.Known, a relay therefore writes them only to a stream that it has not seen
+// before. In a known stream, a missing record counts as removed, and the relay deletes
+// its own copy.
 //
 // With [Config.Sizes], memory has only the size and time of each record, which servers
 // send without the data, and [Store.Load] reads the data. There is no file, so a

@@ -22,7 +22,7 @@ type Mode string
 // Values of Mode.
 const (
 	Working   Mode = "working"   // running turns
-	Connected Mode = "connected" // also connected people with the level talk or higher
+	Connected Mode = "connected" // running turns, and connected people with the level talk or higher
 	Never     Mode = "never"
 )
 

@@ -81,7 +81,7 @@ func lie(why string) error { return fmt.Errorf("%w (%s)", ErrLie, why) }
 
 // errMixed reports a parcel whose pieces came partly in records and partly in shared
 // bodies.
-var errMixed = errors.New("sealed message in two parts of different kinds")
+var errMixed = errors.New("sealed message came partly in records and partly in shared bodies")
 
 // errSpent reports that a direction has reached its bound.
 var errSpent = errors.New("this sealed connection has carried as much as its keys allow; reconnect")
