@@ -326,10 +326,13 @@ func (u *upkeep) forgetUnseen(ctx context.Context, now time.Time) {
 	}
 	u.r.mu.RUnlock()
 	for _, key := range old {
-		if err := u.r.forget(ctx, key, since); err != nil && !errors.Is(err, ErrHostServed) && !errors.Is(err, ErrUnknownHost) {
+		switch err := u.r.forget(ctx, key, since); {
+		case err == nil:
+			u.r.cfg.Log.Info("unseen host forgotten", "host", key, "after", u.r.cfg.ForgetAfter)
+		case errors.Is(err, ErrHostServed), errors.Is(err, ErrUnknownHost):
+		default:
 			u.r.cfg.Log.Warn("unseen host not forgotten", "host", key, "error", err)
 			return
 		}
-		u.r.cfg.Log.Info("unseen host forgotten", "host", key, "after", u.r.cfg.ForgetAfter)
 	}
 }

@@ -195,6 +195,9 @@ func (s *Store) follow(ctx context.Context) {
 			return
 		}
 		s.mu.Lock()
+		if s.err == nil { // it was reachable
+			failures = 0
+		}
 		s.err = err
 		s.mu.Unlock()
 		if failures == 1 {

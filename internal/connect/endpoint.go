@@ -108,6 +108,8 @@ func (e *Endpoint) Serve(ctx context.Context, l net.Listener) error {
 		Handler: e, ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(e.cfg.Log.Handler(), slog.LevelDebug),
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		_ = server.Close()
 		e.endAll(&Closed{ahp.CloseShuttingDown, "ahp-connect stops"}, func(LocalToken) bool { return true }, true)
@@ -122,6 +124,7 @@ func (e *Endpoint) Serve(ctx context.Context, l net.Listener) error {
 	if ctx.Err() != nil {
 		err = nil
 	}
+	cancel() // also after a failure
 	<-watched
 	e.wg.Wait()
 	return err

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -125,15 +126,19 @@ func (t *Tokens) Make(name string, hosts []string, level auth.Access) (LocalToke
 	return made, t.saveLocked()
 }
 
-// For returns a client program's token if it opens the host. Otherwise For replaces it with
-// one for all hosts.
+// For returns a client program's token, which must open the host. If the program has none, For
+// makes one for all hosts. It replaces no limited token, because the program would get wider
+// rights.
 func (t *Tokens) For(name, host string) (LocalToken, error) {
 	list, err := t.List()
 	if err != nil {
 		return LocalToken{}, err
 	}
-	if i := slices.IndexFunc(list, func(o LocalToken) bool { return o.Name == name }); i >= 0 && list[i].opens(host) {
-		return list[i], nil
+	if i := slices.IndexFunc(list, func(o LocalToken) bool { return o.Name == name }); i >= 0 {
+		if !list[i].opens(host) {
+			err = fmt.Errorf(`the local token of %q does not open %s: name a different program, or replace the token with "ahp-connect token %s"`, name, cmp.Or(host, "all hosts"), name)
+		}
+		return list[i], err
 	}
 	return t.Make(name, nil, "")
 }

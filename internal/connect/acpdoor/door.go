@@ -215,7 +215,7 @@ func (d *Door) begin(ctx context.Context, c *client.Client) error {
 			if c.Err() != nil {
 				return err
 			}
-			s.lose(fmt.Errorf("the session cannot be continued: %w", err))
+			s.leave(fmt.Errorf("the session cannot be continued: %w", err))
 		}
 	}
 	return nil

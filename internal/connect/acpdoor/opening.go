@@ -341,7 +341,6 @@ func (s *session) leave(why error) {
 func (s *session) lose(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = why
 	for _, p := range slices.Clone(s.prompts) {
 		s.finish(p, ending{err: why})
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"ahprelay/internal/acp"
 	"ahprelay/internal/connect/client"
@@ -239,7 +238,9 @@ func (s *session) setOption(ctx context.Context, id string, value json.RawMessag
 	i := slices.IndexFunc(s.options.list(s.door, s.provider), func(o acp.SessionConfigOption) bool { return o.ID == id })
 	p, isConfig := s.options.properties[id]
 	if i >= 0 && !isConfig {
-		s.options.model, s.options.unsent = strings.TrimPrefix(text, hostsModel), true
+		if s.options.model, s.options.unsent = text, true; text == hostsModel {
+			s.options.model = ""
+		}
 	}
 	done := make(chan error, 1)
 	fits := i >= 0 && (!isConfig || len(p.Enum) == 0 || isText && slices.Contains(p.Enum, text))

@@ -29,7 +29,6 @@ type session struct {
 	terminals map[string]*terminal
 	files     map[string]string // content of files in edits, by URI
 	fetching  map[string]bool
-	ended     error // why the session cannot be used any more
 }
 
 // maxEarly bounds the actions stored until the state is read.
