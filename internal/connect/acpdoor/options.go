@@ -229,6 +229,12 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 	return s.setOption(ctx, id, value)
 }
 
+func (o *options) chooseModel(id string) {
+	if o.model, o.unsent = id, true; id == hostsModel {
+		o.model = ""
+	}
+}
+
 // setOption changes an option. If it is in the host's config, setOption waits until the
 // host has confirmed it.
 func (s *session) setOption(ctx context.Context, id string, value json.RawMessage) error {
@@ -238,9 +244,7 @@ func (s *session) setOption(ctx context.Context, id string, value json.RawMessag
 	i := slices.IndexFunc(s.options.list(s.door, s.provider), func(o acp.SessionConfigOption) bool { return o.ID == id })
 	p, isConfig := s.options.properties[id]
 	if i >= 0 && !isConfig {
-		if s.options.model, s.options.unsent = text, true; text == hostsModel {
-			s.options.model = ""
-		}
+		s.options.chooseModel(text)
 	}
 	done := make(chan error, 1)
 	fits := i >= 0 && (!isConfig || len(p.Enum) == 0 || isText && slices.Contains(p.Enum, text))
