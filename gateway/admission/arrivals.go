@@ -100,12 +100,17 @@ type Arrivals struct {
 	rate    float64                // completions per second while all places are taken
 	pace    float64                // bookings per second
 	rated   time.Time              // when the rate was measured; zero: not measured within rateLife
-	since   time.Time              // start of the current measurement; zero: none
-	counted int                    // completions in the current measurement
-	lost    int                    // arrivals that have failed in the current measurement
-	spent   time.Duration          // total time of the completed arrivals in the current measurement
-	resized time.Time              // when atOnce last changed
-	best    time.Duration          // shortest mean time of a completed arrival since the measurements began; 0: none
+	current measurement
+	resized time.Time     // when atOnce last changed
+	best    time.Duration // shortest mean time of a completed arrival since the measurements began; 0: none
+}
+
+// A measurement counts arrivals since a time, while all places are taken.
+type measurement struct {
+	since     time.Time     // zero: nothing is measured now
+	completed int           // arrivals
+	lost      int           // arrivals that have failed
+	spent     time.Duration // total time of the completed arrivals
 }
 
 // arriving identifies a host-agent by its tenant and host.
@@ -113,7 +118,7 @@ type arriving struct{ tenant, host string }
 
 // A place belongs to a host-agent that has begun to arrive.
 type place struct {
-	since time.Time
+	since time.Time            // when the host-agent got it
 	done  func(completed bool) // may be called repeatedly
 	late  *time.Timer          // calls done after arrivalStep
 }
@@ -161,8 +166,8 @@ func (a *Arrivals) Enter(ctx context.Context, tenant, host string) (done func(co
 	p := &place{since: time.Now()}
 	p.done = func(completed bool) { once.Do(func() { a.left(who, completed); free() }) }
 	p.late = time.AfterFunc(arrivalStep, func() { p.done(false) })
-	if a.places[who] = p; len(a.places) >= a.atOnce && a.since.IsZero() {
-		a.since, a.counted, a.lost, a.spent = time.Now(), 0, 0, 0
+	if a.places[who] = p; len(a.places) >= a.atOnce && a.current.since.IsZero() {
+		a.current = measurement{since: time.Now()}
 	}
 	return p.done, 0
 }
@@ -285,40 +290,42 @@ func (a *Arrivals) left(who arriving, completed bool) {
 	p := a.places[who]
 	p.late.Stop()
 	delete(a.places, who)
-	if a.since.IsZero() {
+	m := &a.current
+	if m.since.IsZero() {
 		return
 	}
 	if completed {
-		a.counted++
-		a.spent += time.Since(p.since)
+		m.completed++
+		m.spent += time.Since(p.since)
 	} else {
-		a.lost++
+		m.lost++
 	}
-	took := time.Since(a.since)
-	if took >= rateWindow && a.counted+a.lost >= a.atOnce/2 || took >= slowWindow {
-		a.rate = max((a.rate+float64(a.counted)/took.Seconds())/2, leastRate)
+	took := time.Since(m.since)
+	if took >= rateWindow && m.completed+m.lost >= a.atOnce/2 || took >= slowWindow {
+		a.rate = max((a.rate+float64(m.completed)/took.Seconds())/2, leastRate)
 		a.pace = max(a.rate, a.pace*slowly)
 		a.adaptLocked(full)
 		a.rated = time.Now()
-		a.since, a.counted, a.lost, a.spent = a.rated, 0, 0, 0
+		*m = measurement{since: a.rated}
 	}
 	if !full && len(a.places) < a.atOnce/2 { // too few host-agents arrive to measure the rate
-		a.since = time.Time{}
+		m.since = time.Time{}
 	}
 }
 
 // adaptLocked changes the number of places after a measurement.
 func (a *Arrivals) adaptLocked(full bool) {
 	each := a.best // mean time of a completed arrival
-	if a.counted > 0 {
-		each = a.spent / time.Duration(a.counted)
+	m := &a.current
+	if m.completed > 0 {
+		each = m.spent / time.Duration(m.completed)
 	}
 	if a.best == 0 || each < a.best {
 		a.best = each
 	}
 	switch {
 	case time.Since(a.resized) < each: // the last change has not had its effect yet
-	case a.lost*lostPart > a.counted+a.lost, each > shrinkAbove*a.best:
+	case m.lost*lostPart > m.completed+m.lost, each > shrinkAbove*a.best:
 		a.resizeLocked(a.atOnce / 2)
 	case full && each < a.best*growBelow/100:
 		a.resizeLocked(a.atOnce*3/2 + 1)
