@@ -21,7 +21,7 @@ const Command = "sentinel"
 // Farewell is a line after which the process ends at once.
 const Farewell = `{"farewell":true}`
 
-// maxLine bounds a line. A longer line ends the wait, as the parent's end does.
+// maxLine bounds a line. The rest of a longer line is dropped.
 const maxLine = 512 << 10
 
 var input []byte
@@ -71,13 +71,14 @@ func lastLine(in io.Reader) (line []byte, farewell bool) {
 			if end < 0 {
 				break
 			}
-			line, whole = append(line[:0], rest[:end]...), true
+			line, whole = append(line[:0], rest[:min(end, maxLine)]...), true
 			rest = append(rest[:0], rest[end+1:]...)
 			if string(line) == Farewell {
 				return nil, true
 			}
 		}
-		if err != nil || len(rest) > maxLine {
+		rest = rest[:min(len(rest), maxLine)]
+		if err != nil {
 			if !whole {
 				line = rest
 			}

@@ -41,9 +41,11 @@ func TestLastWholeLineCounts(t *testing.T) {
 			}
 		}
 	}
-	endless, farewell := lastLine(strings.NewReader(strings.Repeat("x", 4*maxLine)))
-	if len(endless) < maxLine || len(endless) > 2*maxLine || farewell {
-		t.Errorf("%d bytes of an endless line are kept, farewell %v; want about %d bytes, and false", len(endless), farewell, maxLine)
+	endless := strings.Repeat("x", 4*maxLine)
+	for rest, want := range map[string]string{"": endless[:maxLine], "\n": endless[:maxLine], "\nshort\n": "short"} {
+		if got, farewell := lastLine(strings.NewReader(endless + rest)); string(got) != want || farewell {
+			t.Errorf("a line that is too long, and then %q: the last line has %d bytes, %.20q, farewell %v; want %d bytes, %.20q, false", rest, len(got), got, farewell, len(want), want)
+		}
 	}
 }
 
