@@ -3,6 +3,7 @@ package resume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -61,10 +62,10 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 	if err != nil {
 		return err
 	}
-	s, fresh := r.stream(id, pool, person, local, remote)
-	if s == nil {
-		_ = carrier.Send(refuse("unknown stream")) // the carrier ends even if this fails
-		return ErrGone
+	s, fresh, err := r.stream(id, pool, person, local, remote)
+	if err != nil {
+		_ = carrier.Send(refuse(err.Error())) // the carrier ends even if this fails
+		return fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	if err := carrier.Send(welcome(s.ID(), clientWindow, r.cfg.Time)); err != nil {
 		if fresh {
@@ -83,19 +84,21 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 	return s.Attach(carrier)
 }
 
-// stream returns the stream with the given id, or a new stream for the id none. It returns nil if
-// the id is unknown or belongs to a different person, or if the person has too many streams.
-func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net.Addr) (s *personStream, fresh bool) {
+// errUnknown reports that the id is unknown or belongs to a different person.
+var errUnknown = errors.New("unknown stream")
+
+// stream returns the stream with the given id, or a new stream for the id none.
+func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net.Addr) (s *personStream, fresh bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return nil, false
+		return nil, false, errors.New("the relay is shutting down")
 	}
 	if id != none {
 		if s := r.streams[id]; s != nil && s.person == person {
-			return s, false
+			return s, false, nil
 		}
-		return nil, false
+		return nil, false, errUnknown
 	}
 	n := 0
 	for _, s := range r.streams {
@@ -104,13 +107,13 @@ func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net
 		}
 	}
 	if n >= r.cfg.MaxStreams {
-		return nil, false
+		return nil, false, fmt.Errorf("the limit of %d streams for one person is reached", r.cfg.MaxStreams)
 	}
 	s = &personStream{New(Config{
 		ID: newID(), Window: r.cfg.Window, Inbox: clientWindow, Time: r.cfg.Time, Pool: pool, Person: person, Local: local, Address: remote,
 	}), person}
 	r.streams[s.ID()] = s
-	return s, true
+	return s, true, nil
 }
 
 // sweepEvery is the interval of checks for clients absent too long.

@@ -95,7 +95,7 @@ func readWelcome(packet []byte) (w welcomed, err error) {
 	case r.Bad || version != wireVersion:
 		return w, fmt.Errorf("%w: no welcome", ErrBroken)
 	case kind == kindRefuse:
-		return w, ErrGone
+		return w, fmt.Errorf("%w: %.*q", ErrGone, maxReason, r.B)
 	case kind != kindWelcome || len(r.B) < len(w.id):
 		return w, fmt.Errorf("%w: no welcome", ErrBroken)
 	}

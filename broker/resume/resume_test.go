@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -285,6 +286,19 @@ func TestPoolBoundsAbsentClients(t *testing.T) {
 			t.Errorf("the person's first stream has ended: %v; want it open", err)
 		}
 		s.setDown(false)
+	})
+}
+
+// TestRefusedStreamLearnsTheLimit opens more streams than one person may have. The client must learn
+// the limit.
+func TestRefusedStreamLearnsTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, resume.RelayConfig{MaxStreams: 1}, nil)
+		defer s.end()
+		const want = "the limit of 1 streams for one person is reached"
+		if _, _, err := resume.Dial(t.Context(), s.dial); !errors.Is(err, resume.ErrGone) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Dial of a second stream = %v; want ErrGone, %q", err, want)
+		}
 	})
 }
 
