@@ -100,7 +100,7 @@ func (h *share) adapt(p sharedPacket, now time.Time) {
 		h.window = min(h.window+p.bytes*bytesPiece/h.window+1, mostWindow)
 	case p.number > h.cut:
 		h.window = max(h.window*3/4, leastWindow)
-		if h.sent.len() > 0 {
+		if h.cut = p.number; h.sent.len() > 0 {
 			h.cut = h.sent.at(h.sent.len() - 1).number
 		}
 	}

@@ -59,3 +59,24 @@ func TestByteStreamsDoNotQueueOnTheLine(t *testing.T) {
 		}
 	})
 }
+
+// TestWindowGrowsSlowlyAfterItsFirstReduction lets the window shrink while one packet is in flight.
+// From then on, an arrival must enlarge it by at most one piece per window.
+func TestWindowGrowsSlowlyAfterItsFirstReduction(t *testing.T) {
+	var h share
+	now := time.Unix(0, 0)
+	for i, took := range []time.Duration{time.Millisecond, time.Second, time.Millisecond} {
+		h.room()
+		before := h.window
+		h.leaving = bytesPiece
+		h.left(uint64(i+1), now)
+		now = now.Add(took)
+		h.released(uint64(i+1), now)
+		if shrank := h.window < before; shrank != (took > shareDelay) {
+			t.Errorf("a packet that took %v changed the window from %d to %d bytes", took, before, h.window)
+		}
+		if i == 2 && h.window > before+bytesPiece*bytesPiece/before+1 {
+			t.Errorf("the window grew from %d to %d bytes with the next packet; want at most one piece per window", before, h.window)
+		}
+	}
+}
