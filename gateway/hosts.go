@@ -336,7 +336,7 @@ func (h *hosts) use(key hostKey, l *hostLink, use linkUse) {
 func (h *hosts) unreachable(key hostKey, err error) {
 	why := "its host-agent does not answer"
 	var untrusted *link.UntrustedError
-	if errors.Is(err, link.ErrIncompatible) || errors.As(err, &untrusted) {
+	if errors.Is(err, link.ErrIncompatible) || errors.Is(err, link.ErrRefused) || errors.As(err, &untrusted) {
 		why = err.Error()
 	}
 	for _, c := range h.clientsOf(key) {

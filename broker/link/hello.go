@@ -35,6 +35,9 @@ var ErrOutdated = errors.New("host-agent has an older lease than the relay knows
 // ErrIncompatible reports that the peers support no common wire version.
 var ErrIncompatible = errors.New("no common wire version")
 
+// ErrRefused reports that one end refuses the link for another reason, which the error names.
+var ErrRefused = errors.New("link refused")
+
 // A Hello is a relay's hello, or a host-agent's answer.
 type Hello struct {
 	Epoch    uint64   `json:"epoch"`              // number of the link; rises with each offer of a relay instance

@@ -44,13 +44,14 @@ func TestRefusedRelayLearnsWhy(t *testing.T) {
 		name   string
 		change string // text in the relay's hello that is replaced by to
 		to     string
+		cause  error
 		want   string
 	}{
-		{"newer", `"wire":[2,2]`, `"wire":[3,4]`, "no common wire version: relay test speaks 3 to 4, host-agent test speaks 2 to 2; upgrade the host-agent test"},
-		{"older", `"wire":[2,2]`, `"wire":[0,0]`, "upgrade the relay test"},
-		{"no credit", `"credit":1`, `"credit":0`, "credit of 0"},
-		{"negative credit", `"credit":1`, `"credit":-5`, "credit of -5"},
-		{"no frames", `"maxFrame":1`, `"maxFrame":0`, "frames of 0 bytes"},
+		{"newer", `"wire":[2,2]`, `"wire":[3,4]`, link.ErrIncompatible, "no common wire version: relay test speaks 3 to 4, host-agent test speaks 2 to 2; upgrade the host-agent test"},
+		{"older", `"wire":[2,2]`, `"wire":[0,0]`, link.ErrIncompatible, "upgrade the relay test"},
+		{"no credit", `"credit":1`, `"credit":0`, link.ErrRefused, "credit of 0"},
+		{"negative credit", `"credit":1`, `"credit":-5`, link.ErrRefused, "credit of -5"},
+		{"no frames", `"maxFrame":1`, `"maxFrame":0`, link.ErrRefused, "frames of 0 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,9 +66,9 @@ func TestRefusedRelayLearnsWhy(t *testing.T) {
 				r := e.start("relay1", testHello)
 				select {
 				case err := <-r.result:
-					if !errors.Is(err, link.ErrIncompatible) || !strings.Contains(err.Error(), test.want) ||
-						strings.Count(err.Error(), link.ErrIncompatible.Error()) != 1 {
-						t.Errorf("Run = %v; want %q", err, test.want)
+					if !errors.Is(err, test.cause) || !strings.Contains(err.Error(), test.want) ||
+						strings.Count(err.Error(), link.ErrIncompatible.Error())+strings.Count(err.Error(), link.ErrRefused.Error()) != 1 {
+						t.Errorf("Run = %v; want %v: %s", err, test.cause, test.want)
 					}
 				case <-time.After(time.Second):
 					t.Error("Run of the refused relay has not returned after a second; want its error")
@@ -90,7 +91,8 @@ func TestUselessWelcomeIsRefused(t *testing.T) {
 		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":0,"maxFrame":1}`, link.ErrBadPacket},
 		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":5,"maxFrame":-1}`, link.ErrBadPacket},
 		{"\x00\x02" + `{"epoch":%,"wire":[3,3],"credit":5,"maxFrame":1}`, link.ErrIncompatible},
-		{"\x00\x03" + `{"epoch":%,"reason":"upgrade the relay"}`, link.ErrIncompatible},
+		{"\x00\x03" + `{"epoch":%,"reason":"no common wire version: upgrade the relay"}`, link.ErrIncompatible},
+		{"\x00\x03" + `{"epoch":%,"reason":"too busy"}`, link.ErrRefused},
 		// The relay ignores these answers: they have no valid epoch, kind or content.
 		{"\x00\x02" + `{"epoch":0,"wire":[2,2],"credit":5,"maxFrame":1}`, link.ErrSilent},
 		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":1e99}`, link.ErrSilent},

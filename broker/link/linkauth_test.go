@@ -128,8 +128,8 @@ func TestBothSidesMustWantAProof(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
 		e.prove = keys.Links().Prove
-		if err := <-e.start("relay1", testHello).result; !errors.Is(err, link.ErrIncompatible) {
-			t.Errorf("Run at a host-agent that requires no proof = %v; want %v", err, link.ErrIncompatible)
+		if err := <-e.start("relay1", testHello).result; !errors.Is(err, link.ErrRefused) {
+			t.Errorf("Run at a host-agent that requires no proof = %v; want %v", err, link.ErrRefused)
 		}
 	})
 }

@@ -214,7 +214,7 @@ func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 		return answer, false, nil
 	case helloWelcome:
 		if l.cfg.Prove != nil && l.tags == nil {
-			return answer, true, fmt.Errorf("%w: the host-agent sends no challenge", ErrIncompatible)
+			return answer, true, fmt.Errorf("%w: the host-agent sends no challenge", ErrRefused)
 		}
 		v := answer.Wire[0]
 		if v < WireMin || v > WireMax {
@@ -228,8 +228,12 @@ func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 		if answer.Untrusted {
 			return answer, true, &UntrustedError{strings.ToValidUTF8(answer.Reason[:min(len(answer.Reason), maxReason)], "?")}
 		}
-		reason := strings.TrimPrefix(answer.Reason, ErrIncompatible.Error()+": ")
-		return answer, true, fmt.Errorf("%w: %s", ErrIncompatible, reason[:min(len(reason), maxReason)])
+		cause := ErrRefused
+		reason, wire := strings.CutPrefix(answer.Reason, ErrIncompatible.Error()+": ")
+		if wire {
+			cause = ErrIncompatible
+		}
+		return answer, true, fmt.Errorf("%w: %s", cause, reason[:min(len(reason), maxReason)])
 	}
 	return Hello{}, false, nil
 }
