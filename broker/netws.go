@@ -33,7 +33,7 @@ type wsDialer struct {
 	compress string
 	instance string
 
-	advised func(payload []byte)    // called with the payload of each ping on a connection that was not idle at first; may be nil
+	advised func(payload []byte)    // called with the payload of each ping; may be nil
 	learn   func(url, place string) // called with the place of each relay (PlaceHeader); may be nil
 }
 
@@ -110,7 +110,7 @@ func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dial
 		},
 		HTTPHeader: header, CompressionMode: websocket.CompressionDisabled,
 		OnPingReceived: func(_ context.Context, payload []byte) bool {
-			if d.advised != nil && !idle {
+			if d.advised != nil {
 				d.advised(payload)
 			}
 			return true

@@ -67,10 +67,21 @@ func (f *front) cut() {
 	f.Close()
 }
 
+// advise sends a ping with MoveAdvice, as an unmasked frame, on all connections.
+func (f *front) advise(t *testing.T) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, conn := range f.conns {
+		if _, err := conn.Write(append([]byte{0x89, byte(len(broker.MoveAdvice))}, broker.MoveAdvice...)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestSecondConnectionIsUsed connects a host-agent that knows three relays. Its second connection
 // must lead to a relay in a different place, without connecting to NATS. When the first connection
 // is lost, the host-agent must use the second at once, without a further handshake, and open
-// another second connection.
+// another second connection. It must move to that one on the advice of its relay.
 func TestSecondConnectionIsUsed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -104,6 +115,8 @@ func TestSecondConnectionIsUsed(t *testing.T) {
 	}
 	await("")
 	await(near.url()) // a relay in another place than the current one
+	far.advise(t)
+	natssite.Eventually(t, "the host-agent has moved on its relay's advice", func() bool { return agent.Leads(near.url()) })
 }
 
 // TestNoSecondConnectionToEarlierRelay connects a host-agent that knows a second relay, whose
