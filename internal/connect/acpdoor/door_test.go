@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -455,9 +457,9 @@ func TestLoadShowsWhatWasShown(t *testing.T) {
 	})
 }
 
-// pageFront returns a function for newSiteBehind: it changes each subscribe, so that a chat's state
-// contains only the last two turns.
-func pageFront(t *testing.T) func(http.Handler) http.Handler {
+// frontThat returns a function for newSiteBehind: it passes the clients' messages to the host as
+// change returns them.
+func frontThat(t *testing.T, change func([]byte) []byte) func(http.Handler) http.Handler {
 	return func(host http.Handler) http.Handler {
 		behind, err := stack.Serve(host)
 		if err != nil {
@@ -482,8 +484,7 @@ func pageFront(t *testing.T) func(http.Handler) http.Handler {
 				defer func() { _ = in.CloseNow() }()
 				pass(r.Context(), out, in, func(b []byte) []byte { return b })
 			}()
-			subscribe, limited := []byte(`"method":"subscribe","params":{`), []byte(`"method":"subscribe","params":{"view":{"turns":2},`)
-			pass(r.Context(), in, out, func(b []byte) []byte { return bytes.Replace(b, subscribe, limited, 1) })
+			pass(r.Context(), in, out, change)
 		})
 	}
 }
@@ -502,7 +503,8 @@ func pass(ctx context.Context, from, to *websocket.Conn, change func([]byte) []b
 // and a page of older turns has 20. The editor must show all 25 in order, and the first editor
 // nothing again.
 func TestLoadShowsOlderPages(t *testing.T) {
-	s := newSiteBehind(t, agenthost.Config{}, pageFront(t))
+	subscribe, limited := []byte(`"method":"subscribe","params":{`), []byte(`"method":"subscribe","params":{"view":{"turns":2},`)
+	s := newSiteBehind(t, agenthost.Config{}, frontThat(t, func(b []byte) []byte { return bytes.Replace(b, subscribe, limited, 1) }))
 	e := s.open(t, everything, nil)
 	id := e.create()
 	var want string
@@ -765,6 +767,39 @@ func TestInterruptionLosesNothing(t *testing.T) {
 	}
 	if updates, _ := e.prompt(id, "hello"); said(updates, acp.UpdateAgentMessageChunk) != "Hello, world!" {
 		t.Error("the session does not answer after the interruption; want Hello, world!")
+	}
+}
+
+// TestLostSessionIsLeft restarts the host-agent during a turn, while the host no longer knows the
+// session. The turn must end with the reason, and the next prompt with the remedy. When the host
+// knows the session again, the editor must be able to load it.
+func TestLostSessionIsLeft(t *testing.T) {
+	var lost atomic.Bool
+	known, unknown := []byte(`"method":"subscribe","params":{"channel":"demo:/`), []byte(`"method":"subscribe","params":{"channel":"demo:/not-`)
+	s := newSiteBehind(t, agenthost.Config{}, frontThat(t, func(b []byte) []byte {
+		if !lost.Load() {
+			return b
+		}
+		return bytes.Replace(b, known, unknown, 1)
+	}))
+	e := s.open(t, everything, nil)
+	id := e.create()
+	pending := e.conn.Begin("session/prompt", promptOf(id, "stream 500 5"))
+	e.await("the stream", func() bool { return len(said(e.seen(), acp.UpdateAgentMessageChunk)) > 100 })
+	lost.Store(true)
+	if err := errors.Join(s.StopAgent(), s.StartAgent()); err != nil {
+		t.Fatal(err)
+	}
+	if err := pending.Wait(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "the session cannot be continued") {
+		t.Errorf("the turn of a lost session ends with %v; want that the session cannot be continued", err)
+	}
+	if err := e.conn.Call(t.Context(), "session/prompt", promptOf(id, "hello"), nil); err == nil || !strings.Contains(err.Error(), "load or resume it first") {
+		t.Errorf("a prompt to a lost session: %v; want to load it first", err)
+	}
+	lost.Store(false)
+	e.call("session/load", acp.LoadSessionRequest{SessionID: id, Cwd: "/demo/shop", McpServers: []acp.McpServer{}}, nil)
+	if updates, _ := e.prompt(id, "hello"); !strings.Contains(said(updates, acp.UpdateAgentMessageChunk), "Hello, world!") {
+		t.Error("the session does not answer after it was loaded again; want Hello, world!")
 	}
 }
 
