@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +18,9 @@ import (
 //	← {"id":1,"result":{"expiresAt":"2026-03-04T05:06:07Z"}}
 //
 // From then on, the connection is closed with 4501 when the new token expires. The new
-// token must be valid for this host, and have the same tenant, subject, key, audience,
-// access, channels, methods, files and reverse. A client that needs different authority
+// token must be valid for this host, and have the same tenant, subject and key. In all
+// but other hosts and the number of connections, it must have the same authority
+// ([auth.Client.SameAuthority]). A client that needs different authority
 // must reconnect. Errors are -32602 without a token, -32007 for an invalid token, -32009
 // for different authority, and -32603 if the token cannot be verified at the moment. After
 // an error, the previous token stays valid.
@@ -89,9 +89,6 @@ func (t *credential) refresh(ctx context.Context, params []byte) (who auth.Clien
 // sameAuthority returns an error if the token's authority differs from the connection's.
 func (t *credential) sameAuthority(who auth.Client) error {
 	before := &t.first
-	same := func(a, b []string) bool {
-		return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-	}
 	switch {
 	case who.Tenant != before.Tenant || who.Subject != before.Subject:
 		return errors.New("the token is for a different subject; reconnect with it")
@@ -99,7 +96,9 @@ func (t *credential) sameAuthority(who auth.Client) error {
 		return errors.New("the token is bound to a different key; reconnect with it")
 	case !who.MayReach(t.host.tenant, t.host.name):
 		return errors.New("the token is not for this host")
-	case who.Audience != before.Audience || who.Access != before.Access || who.Files != before.Files || who.Reverse != before.Reverse || !same(who.Channels, before.Channels) || !same(who.Methods, before.Methods):
+	}
+	who.Hosts, who.MaxConnections = before.Hosts, before.MaxConnections // the connection is open, and to this host
+	if !who.SameAuthority(*before) {
 		return errors.New("the token has different authority; reconnect with it")
 	}
 	return nil

@@ -131,6 +131,29 @@ func TestRefreshNeedsEqualAuthority(t *testing.T) {
 	})
 }
 
+// A client replaces its token by tokens with the same authority in other words, and by
+// tokens that differ only in what does not concern an open connection. The relay accepts
+// them.
+func TestRefreshComparesAuthorityAndNotWords(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentEndConfig{})
+		first := func(c *auth.Client) { c.Channels = []string{"mock:/1", "mock:/2"} }
+		c := w.dial(w.token(first))
+		c.request(1, "initialize")
+		w.hostConn(1).accept(1)
+		synctest.Wait()
+		for name, change := range map[string]func(*auth.Client){
+			"repeated channels": func(c *auth.Client) { c.Channels = []string{"mock:/2", "mock:/1", "mock:/2"} },
+			"other hosts":       func(c *auth.Client) { c.Hosts = []string{testHost, "other"} },
+			"fewer connections": func(c *auth.Client) { c.MaxConnections = 1 },
+		} {
+			if got := c.refresh(w.token(func(c *auth.Client) { first(c); change(c) })); !strings.Contains(got, "expiresAt") {
+				t.Errorf("%s: %s; want the token accepted", name, got)
+			}
+		}
+	})
+}
+
 // A client replaces its token. A revocation of the first token does not affect the
 // connection, and a revocation of the new token ends it.
 func TestRevokedRefreshedTokenEndsTheConnection(t *testing.T) {
