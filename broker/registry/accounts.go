@@ -112,10 +112,7 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 		s.Enrolled, s.Users = earlier(s.Enrolled, now.UTC()), s.Users.current(now).with(user...)
 		return &s
 	})
-	if errors.Is(err, ErrStoreAway) {
-		err = r.admitHere(key, user, now)
-	}
-	if err != nil {
+	if err != nil && !(errors.Is(err, ErrStoreAway) && r.admitHere(key, user, now)) {
 		return fail(err)
 	}
 	r.accounts.open(e.Tenant)
@@ -131,20 +128,21 @@ func (r *Registry) AllWritten(tenant, host string) bool {
 	return k == nil || len(k.unwritten) == 0
 }
 
-// admitHere records users of a known host in memory, to be written to the store later.
-func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
+// admitHere records users of a known host in memory, to be written to the store later. It returns
+// false for an unknown host.
+func (r *Registry) admitHere(key string, users natsUsers, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.hosts[key]
 	if k == nil {
-		return ErrStoreAway
+		return false
 	}
 	k.Users = k.Users.current(now).with(users...)
 	k.unwritten = k.unwritten.with(users...)
 	r.accounts.tokensLocked(k)
 	r.writer.dirty[key] = true
 	wakeUp(r.writer.wake)
-	return nil
+	return true
 }
 
 // tokensLocked updates the index from revocation keys to a host, and the users that

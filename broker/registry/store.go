@@ -54,8 +54,11 @@ const (
 	replacedAfter = 6 * time.Second
 )
 
-// ErrStoreAway reports that the store is unreachable.
-var ErrStoreAway = errors.New("the registry store is unreachable")
+// ErrStoreAway reports that the store cannot be used now. The error that wraps it names the cause:
+// the store is unreachable or full, or the change has met too many others.
+var ErrStoreAway = errors.New("the registry store cannot be used now")
+
+var errNotOpen = fmt.Errorf("%w: it is not open yet", ErrStoreAway)
 
 // ErrNoStore reports that the NATS servers offer no JetStream in the relays' account.
 var ErrNoStore = errors.New("the NATS servers have no JetStream for relays")
@@ -187,7 +190,7 @@ func (s *store) copies(mine func() bool, servers func() int) *broker.Copies {
 func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	kv := s.bucket()
 	if kv == nil {
-		return nil, ErrStoreAway
+		return nil, errNotOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -230,7 +233,7 @@ func (s *store) bucket() jetstream.KeyValue {
 func (s *store) write(ctx context.Context, key string, value any, rev uint64) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
-		return 0, ErrStoreAway
+		return 0, errNotOpen
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -250,7 +253,7 @@ func (s *store) write(ctx context.Context, key string, value any, rev uint64) (u
 func (s *store) put(ctx context.Context, key string, value any) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
-		return 0, ErrStoreAway
+		return 0, errNotOpen
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -266,7 +269,7 @@ func (s *store) put(ctx context.Context, key string, value any) (uint64, error) 
 func (s *store) remove(ctx context.Context, key string, rev uint64) error {
 	kv := s.bucket()
 	if kv == nil {
-		return ErrStoreAway
+		return errNotOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -278,7 +281,7 @@ func (s *store) remove(ctx context.Context, key string, rev uint64) error {
 func (s *store) read(ctx context.Context, key string, value any) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
-		return 0, ErrStoreAway
+		return 0, errNotOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()

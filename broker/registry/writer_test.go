@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,4 +269,22 @@ func TestStoreRaisesFenceOfKeptLease(t *testing.T) {
 			t.Errorf("the host-agent is told %+v, %v; want that it holds its lease, number 4", answer, done)
 		}
 	})
+}
+
+// TestErrorsOfTheStoreNameTheirCause uses a store that is full, and one that is not open. The
+// errors must wrap ErrStoreAway, and name the cause.
+func TestErrorsOfTheStoreNameTheirCause(t *testing.T) {
+	r := newKeeper(t)
+	r.view.store = &store{}
+	r.cfg.Revive = func() error { return nil }
+	check := func(err error, cause string) {
+		t.Helper()
+		if want := ErrStoreAway.Error() + ": " + cause; !errors.Is(err, ErrStoreAway) || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "unreachable") {
+			t.Errorf("the error is %v; want %s", err, want)
+		}
+	}
+	check(r.Forget(t.Context(), "t", "h"), "it is not open yet")
+	check(r.Enrol("t", "new"), "it is not open yet")
+	r.upkeep.full = errors.New("no space left")
+	check(r.Enrol("t", "new"), "no space left")
 }

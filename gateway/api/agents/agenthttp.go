@@ -121,7 +121,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		a.Log.Error("host-agent credentials refused", "tenant", host.Tenant, "host", host.Host, "error", err)
 		why := "NATS does not accept this tenant's account now; try again"
 		if errors.Is(err, registry.ErrStoreAway) {
-			why = "a new host cannot be admitted while most relays of the cluster are unreachable; try again"
+			why = "a new host cannot be admitted while the relays' store cannot be used; try again"
 		}
 		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": why})
 		return
