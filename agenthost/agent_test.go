@@ -438,6 +438,35 @@ func TestTurnNamesMissingToolCalls(t *testing.T) {
 	}
 }
 
+// TestActiveSessionsAreCounted runs turns in two chats of a session. The session must count as one
+// active session until the last of its turns ends.
+func TestActiveSessionsAreCounted(t *testing.T) {
+	end := make(chan struct{})
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+		<-end
+		return agenthost.End{}, nil
+	})}})
+	c.call("subscribe", `{"channel":"ahp-root://"}`)
+	c.call("createChat", `{"channel":"`+fakeSession+`","chat":"ahp-chat://second"}`)
+	for i, step := range []struct {
+		what string
+		do   func()
+		want float64
+	}{
+		{"a turn starts", func() { c.prompt("t1", "go") }, 1},
+		{"a turn starts in the second chat", func() {
+			c.dispatch("ahp-chat://second", `{"type":"chat/turnStarted","turnId":"t2","startedAt":"2026-01-01T00:00:00.000Z","message":{"text":"go"}}`)
+		}, 1},
+		{"one turn ends", func() { end <- struct{}{} }, 1},
+		{"the other turn ends", func() { end <- struct{}{} }, 0},
+	} {
+		step.do()
+		if got := c.until("root/activeSessionsChanged")["activeSessions"]; got != step.want {
+			t.Errorf("step %d, %s: %v active sessions; want %v", i, step.what, got, step.want)
+		}
+	}
+}
+
 // TestDeletedSessionRejectsActions dispatches an action on a deleted session. Its echo must have the
 // reason for the rejection.
 func TestDeletedSessionRejectsActions(t *testing.T) {

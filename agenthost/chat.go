@@ -195,7 +195,7 @@ func (ch *chat) applyLocked(action any, env envelope) {
 	ch.reduce(action)
 	ch.storeActionLocked(env.action)
 	if isActive := ch.active != nil; isActive != wasActive {
-		h.changeActiveLocked(map[bool]int{true: 1, false: -1}[isActive])
+		h.announceActiveLocked()
 	}
 	ch.updateStatusLocked()
 	h.publishLocked(env, action)

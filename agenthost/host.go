@@ -53,7 +53,6 @@ type core struct {
 	clients   map[string]*client
 	connCount int64
 	reverse   reverseCalls
-	active    int // number of chats in which a turn runs
 	logSubs   int // number of subscriptions to log channels
 }
 

@@ -1,6 +1,9 @@
 package agenthost
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 type rootState struct {
 	Agents         []agent        `json:"agents"`
@@ -29,7 +32,7 @@ type model struct {
 func (h *Host) rootStateLocked() rootState {
 	state := rootState{
 		Agents:         h.sessions.agentsLocked(),
-		ActiveSessions: h.active,
+		ActiveSessions: h.activeSessionsLocked(),
 		Config: Schema{
 			Schema: json.RawMessage(`{"type":"object","properties":{}}`),
 			Values: json.RawMessage(`{}`),
@@ -52,12 +55,20 @@ func (ss *sessionTable) agentsLocked() []agent {
 	return agents
 }
 
-// changeActiveLocked changes the number of active turns, and publishes it as
-// activeSessions.
-func (h *core) changeActiveLocked(by int) {
-	h.active += by
+// activeSessionsLocked returns the number of sessions in which a turn runs.
+func (h *Host) activeSessionsLocked() (n int) {
+	for _, s := range h.sessions.all() {
+		if slices.ContainsFunc(s.listed, func(ch *chat) bool { return ch.active != nil }) {
+			n++
+		}
+	}
+	return n
+}
+
+// announceActiveLocked publishes the number of active sessions.
+func (h *Host) announceActiveLocked() {
 	h.emitLocked(rootChannel, struct {
 		Type           string `json:"type"`
 		ActiveSessions int    `json:"activeSessions"`
-	}{"root/activeSessionsChanged", h.active})
+	}{"root/activeSessionsChanged", h.activeSessionsLocked()})
 }
