@@ -386,6 +386,28 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	}
 }
 
+// The owner invites a person again. The relay refuses an invitation with different rights
+// until the person is removed; without the person's devices, the person still exists.
+func TestInvitationChangesNobody(t *testing.T) {
+	relay, ada := setUp(t)
+	invites := func(level string) (link string) {
+		var made struct{ Link string }
+		ada.do("POST", "/api/invites", map[string]any{"subject": "bob", "level": level, "hosts": []string{"laptop"}}, &made)
+		return made.Link
+	}
+	bob := newPhone(t, relay)
+	if status, said := bob.setUp(invites("talk")); status != http.StatusOK {
+		t.Fatalf("using the invitation: HTTP %d %s; want 200", status, said)
+	}
+	other := map[string]any{"subject": "bob", "level": "own", "hosts": []string{"laptop"}}
+	ada.refused(409, "remove that person first", "POST", "/api/invites", other)
+	ada.do("DELETE", "/api/devices/"+bob.in.Device, nil, nil)
+	ada.refused(409, "remove that person first", "POST", "/api/invites", other)
+	invites("talk") // for another device of bob's
+	ada.do("DELETE", "/api/people/bob", nil, nil)
+	invites("own")
+}
+
 // The owner and the operator list open invitations, and withdraw them, at any relay. A
 // withdrawn invitation is refused at both relays. A person who owns nothing sees no
 // invitation.

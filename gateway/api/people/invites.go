@@ -156,7 +156,7 @@ func (a *invitations) serveInvite(w http.ResponseWriter, r *http.Request, who pe
 		authn.WriteError(w, http.StatusBadRequest, err)
 		return
 	case a.isThere(person):
-		authn.WriteError(w, http.StatusConflict, errors.New("a person with that name exists and has different rights; remove that person's devices first, or choose a different name"))
+		authn.WriteError(w, http.StatusConflict, errors.New("a person with that name exists and has different rights; remove that person first, or choose a different name"))
 		return
 	}
 	a.invite(w, r, people.Invite{Person: person, By: device, Expires: time.Now().Add(InviteTTL)}, device)
