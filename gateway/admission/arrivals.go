@@ -48,8 +48,10 @@ const (
 	// too.
 	arrivalPatience = 2 * time.Second
 
-	// arrivalStep is how long a host-agent keeps its place without a further step.
-	arrivalStep = 5 * time.Second
+	// arrivalStep is how long a host-agent keeps its place without a further step, and
+	// longestArrival with any number of steps.
+	arrivalStep    = 5 * time.Second
+	longestArrival = 4 * arrivalStep
 
 	// maxReturn is the longest time after which a refused arrival may return.
 	maxReturn = 2 * time.Minute
@@ -120,7 +122,7 @@ type arriving struct{ tenant, host string }
 type place struct {
 	since time.Time            // when the host-agent got it
 	done  func(completed bool) // may be called repeatedly
-	late  *time.Timer          // calls done after arrivalStep
+	late  *time.Timer          // calls done after arrivalStep, or after longestArrival
 }
 
 // NewArrivals returns an Arrivals for the number of processors that this process may use.
@@ -138,8 +140,8 @@ func newArrivals(atOnce int, rate float64) *Arrivals {
 
 // Enter begins a step of a host-agent's arrival. Before the first step, it waits for a
 // place. The place is free again when done is called, because the arrival has completed
-// (true) or failed (false), or after arrivalStep without a further step. Repeated calls of
-// done have no effect. If done is nil, the arrival is refused and may return after the
+// (true) or failed (false), after arrivalStep without a further step, or after longestArrival.
+// Repeated calls of done have no effect. If done is nil, the arrival is refused and may return after the
 // given time.
 func (a *Arrivals) Enter(ctx context.Context, tenant, host string) (done func(completed bool), after time.Duration) {
 	who := arriving{tenant, host}
@@ -179,16 +181,17 @@ func (a *Arrivals) Crowded() bool {
 	return len(a.places) >= a.atOnce
 }
 
-// Full returns the time after which a host-agent may return if Enter would refuse it, and
-// otherwise 0. The caller need not have verified the tenant and host, because Full changes
-// nothing for a tenant without waiting arrivals.
+// Full returns the time after which a host-agent may return if it was refused before and
+// returns too early, and otherwise 0. The caller need not have verified the tenant and host,
+// because Full changes nothing.
 func (a *Arrivals) Full(tenant, host string) (after time.Duration) {
+	who := arriving{tenant, host}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.waiting[tenant] == 0 {
+	if time.Until(a.booked[who]) <= returnSlack {
 		return 0
 	}
-	return a.refuseLocked(arriving{tenant, host})
+	return a.refuseLocked(who)
 }
 
 // queue returns done for a host-agent with a place, or the time after which a refused one
@@ -197,7 +200,7 @@ func (a *Arrivals) queue(who arriving) (done func(completed bool), after time.Du
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.places[who]; p != nil {
-		p.late.Reset(arrivalStep)
+		p.late.Reset(min(arrivalStep, longestArrival-time.Since(p.since)))
 		return p.done, 0
 	}
 	if !a.rated.IsZero() && time.Since(a.rated) > rateLife {

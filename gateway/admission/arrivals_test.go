@@ -384,46 +384,42 @@ func TestFormerSlownessIsForgotten(t *testing.T) {
 	})
 }
 
-// TestFullSparesOtherTenants lets so many arrivals of a tenant wait that further ones are refused.
-// Full must refuse this tenant's next arrivals, each until a later time, and no other tenant's. Once
-// the waiting arrivals have entered, it refuses none.
-func TestFullSparesOtherTenants(t *testing.T) {
+// TestFullBelievesNoName asks Full about host-agents whose tokens nothing has verified, while all
+// places are taken and many wait. Full must refuse only those that Enter has told to return later,
+// with the rest of that time, and must change nothing: neither the return time of a host-agent, nor
+// that of those which Enter refuses later.
+func TestFullBelievesNoName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newArrivals(4, 10)
-		var turns sync.WaitGroup
-		release := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 60 {
-			turns.Go(func() {
-				if done, _ := a.Enter(t.Context(), "crowd", strconv.Itoa(i)); done != nil {
-					<-release
-					done(true)
-				}
-			})
+			go func() { _, _ = a.Enter(ctx, "crowd", strconv.Itoa(i)) }()
 		}
 		synctest.Wait()
 		if !a.Crowded() {
-			t.Error("Crowded = false although all turns are taken; want true")
+			t.Error("Crowded = false although all places are taken; want true")
 		}
-		var last time.Duration
-		for i := range 10 {
-			after := a.Full("crowd", strconv.Itoa(100+i))
-			if after <= last {
-				t.Errorf("Full delays an arrival by %v and the previous one by %v; want a longer delay for each further arrival", after, last)
+		_, after := a.Enter(ctx, "crowd", "laptop")
+		for i := range 10_000 {
+			if after := a.Full("crowd", "forged-"+strconv.Itoa(i)); after != 0 {
+				t.Fatalf("Full refuses a host-agent that has no return time, for %v; want 0", after)
 			}
-			last = after
+			if again := a.Full("crowd", "laptop"); again != after {
+				t.Fatalf("Full refuses the host-agent for %v; want the rest of its time, %v", again, after)
+			}
 		}
-		if after := a.Full("calm", "laptop"); after != 0 {
-			t.Errorf("Full delays a different tenant by %v; want 0", after)
+		if _, next := a.Enter(ctx, "crowd", "next"); next > after+time.Second {
+			t.Errorf("after requests in the names of others, Enter refuses the next host-agent for %v; want about %v", next, after)
 		}
-		if _, booked := a.last["calm"]; booked {
-			t.Error("the tenant calm, whose name nothing has proved, has an entry; want none")
+		a.mu.Lock()
+		due := time.Until(a.booked[arriving{"crowd", "laptop"}])
+		a.mu.Unlock()
+		time.Sleep(due - returnSlack)
+		if after := a.Full("crowd", "laptop"); after != 0 {
+			t.Errorf("Full refuses a host-agent that returns on time, for %v; want 0", after)
 		}
-		close(release)
-		turns.Wait()
-		if after := a.Full("crowd", "laptop"); after != 0 || a.Crowded() {
-			t.Errorf("Full returns %v, or Crowded true, although no arrival waits; want 0 and false", after)
-		}
+		cancel()
 	})
 }
 
@@ -459,6 +455,23 @@ func TestPlaceLastsForAllSteps(t *testing.T) {
 		done(true)
 		if !<-began {
 			t.Error("the waiting host-agent is refused although an arrival has completed; want a place")
+		}
+	})
+}
+
+// TestPlaceEnds has a host-agent repeat a step for ever. It must lose its place after longestArrival,
+// so that host-agents which do not complete their arrival cannot keep all places.
+func TestPlaceEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArrivals(1, 10)
+		for began := time.Now(); time.Since(began) < longestArrival; time.Sleep(time.Second) {
+			if done, after := a.Enter(t.Context(), "fleet", "stays"); done == nil {
+				t.Fatalf("after %v, the host-agent is refused for %v; want it to keep its place", time.Since(began), after)
+			}
+		}
+		if synctest.Wait(); a.Crowded() {
+			t.Errorf("a host-agent keeps its place for longer than %v; want the place free", longestArrival)
 		}
 	})
 }

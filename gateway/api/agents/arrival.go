@@ -32,10 +32,10 @@ func (a *API) busy(w http.ResponseWriter, after time.Duration) {
 	authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": fmt.Sprintf("many host-agents arrive at this relay; return in %ds", seconds)})
 }
 
-// full returns the time after which a host-agent may return if too many host-agents of its
-// tenant arrive, and otherwise 0. An idle connection can wait. It does not verify the token: in
-// a crowd, verification would take most of the relay's time, although most host-agents must
-// return.
+// full returns the time after which a host-agent may return if it returns too early to a crowd,
+// or requests an idle connection, which can wait, and otherwise 0. It does not verify the token:
+// in a crowd, verification would take most of the relay's time, although most host-agents must
+// return. So it believes nothing that the token says: see [admission.Arrivals.Full].
 func (a *API) full(r *http.Request) (after time.Duration) {
 	if !a.arrivals.Crowded() {
 		return 0

@@ -105,9 +105,10 @@ func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 	})
 }
 
-// TestCrowdIsRefusedBeforeVerification: too many host-agents of a tenant request credentials. The
-// relay must refuse the next one's requests for a challenge, a login and an idle connection without
-// verifying its token. It must work on those of a different tenant, except for idle connections.
+// TestCrowdIsRefusedBeforeVerification: too many host-agents of a tenant request credentials, and the
+// relay has refused one. It must refuse this one's further requests for a challenge, a login and an
+// idle connection without verifying its token. It must work on those of others, except for idle
+// connections.
 func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -131,6 +132,9 @@ func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 			go func() { _, _ = a.arrivals.Enter(ctx, "crowd", strconv.Itoa(i)) }()
 		}
 		synctest.Wait()
+		if _, after := a.arrivals.Enter(ctx, "crowd", "laptop"); after == 0 {
+			t.Error("a host-agent behind a crowd gets a place; want it refused")
+		}
 		refused := func(what string, serve http.HandlerFunc, r *http.Request) {
 			w := httptest.NewRecorder()
 			serve(w, r)
