@@ -35,9 +35,11 @@ const (
 
 	// While an arrival takes at most growBelow percent of the time that it took with the best
 	// number of places, the relay adds places. If it takes shrinkAbove times as long, the relay
-	// removes some.
+	// removes some. If it then still takes more than helped percent of that, the relay was not
+	// the reason: the host-agents that arrive now are slower or farther away.
 	growBelow   = 130
 	shrinkAbove = 2
+	helped      = 75
 
 	// lostPart is the fraction of arrivals, as a divisor, that may fail before the relay
 	// reduces the number of places.
@@ -104,7 +106,8 @@ type Arrivals struct {
 	rated   time.Time              // when the rate was measured; zero: not measured within rateLife
 	current measurement
 	resized time.Time     // when atOnce last changed
-	best    time.Duration // shortest mean time of a completed arrival since the measurements began; 0: none
+	best    time.Duration // shortest mean time of a completed arrival since it was last forgotten; 0: none
+	slow    time.Duration // mean time because of which places were removed; 0: none were, or some were added since
 }
 
 // A measurement counts arrivals since a time, while all places are taken.
@@ -206,7 +209,7 @@ func (a *Arrivals) queue(who arriving) (done func(completed bool), after time.Du
 	if !a.rated.IsZero() && time.Since(a.rated) > rateLife {
 		a.rate, a.rated = max(a.rate, a.firstRate), time.Time{}
 		a.pace = a.rate
-		a.best = 0
+		a.best, a.slow = 0, 0
 		a.resizeLocked(a.first)
 	}
 	if after := a.refuseLocked(who); after > 0 {
@@ -328,9 +331,15 @@ func (a *Arrivals) adaptLocked(full bool) {
 	}
 	switch {
 	case time.Since(a.resized) < each: // the last change has not had its effect yet
-	case m.lost*lostPart > m.completed+m.lost, each > shrinkAbove*a.best:
+	case m.lost*lostPart > m.completed+m.lost:
 		a.resizeLocked(a.atOnce / 2)
+	case each > shrinkAbove*a.best && (a.slow == 0 || each < a.slow*helped/100):
+		a.slow = each
+		a.resizeLocked(a.atOnce / 2)
+	case each > shrinkAbove*a.best:
+		a.best, a.slow = each, 0
 	case full && each < a.best*growBelow/100:
+		a.slow = 0
 		a.resizeLocked(a.atOnce*3/2 + 1)
 	}
 }

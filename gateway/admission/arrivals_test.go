@@ -220,6 +220,32 @@ func comeOnline(ctx context.Context, b *slowBackend, relays []*Arrivals, agent i
 	return false
 }
 
+// arriveSlowly makes an attempt to log in with a pause between two steps, and reports whether the
+// login completed.
+func arriveSlowly(ctx context.Context, t *testing.T, b *slowBackend, a *Arrivals, agent int, pause time.Duration) bool {
+	done, after := a.Enter(ctx, "fleet", strconv.Itoa(agent))
+	if done != nil {
+		after = pause
+	}
+	select {
+	case <-time.After(after):
+	case <-ctx.Done():
+		return false
+	}
+	if done == nil {
+		return false
+	}
+	if done, after = a.Enter(ctx, "fleet", strconv.Itoa(agent)); done == nil {
+		t.Errorf("a host-agent with a place is refused for %v", after)
+		return false
+	}
+	attempt, giveUp := context.WithTimeout(ctx, agentWaits)
+	defer giveUp()
+	came := b.login(attempt)
+	done(came)
+	return came
+}
+
 // TestSlowHostAgentsGetMorePlaces starts a crowd of host-agents that pause for three seconds
 // between their steps. With the first number of places, the relay would wait for them most of the
 // time, and all would be online after ten times as long as the logins take.
@@ -227,28 +253,25 @@ func TestSlowHostAgentsGetMorePlaces(t *testing.T) {
 	t.Parallel()
 	a := newArrivals(32, 200)
 	wantMostOnline(t, 3000, 3, func(b *slowBackend, i int) func(context.Context) bool {
+		return func(ctx context.Context) bool { return arriveSlowly(ctx, t, b, a, i, 3*time.Second) }
+	})
+}
+
+// TestDistantHostAgentsAfterNearOnes starts a crowd of host-agents without a pause between their
+// steps, and 15 seconds later one of host-agents that pause for three seconds. The relay must not take
+// the longer time for overload: with the least number of places, these would need almost 20 minutes.
+func TestDistantHostAgentsAfterNearOnes(t *testing.T) {
+	t.Parallel()
+	const near = 1200
+	a := newArrivals(32, 200)
+	wantMostOnline(t, near+3000, 3, func(b *slowBackend, i int) func(context.Context) bool {
+		if i < near {
+			return func(ctx context.Context) bool { return arriveSlowly(ctx, t, b, a, i, 0) }
+		}
+		began := time.Now()
 		return func(ctx context.Context) bool {
-			done, after := a.Enter(ctx, "fleet", strconv.Itoa(i))
-			if done != nil {
-				after = 3 * time.Second
-			}
-			select {
-			case <-time.After(after):
-			case <-ctx.Done():
-				return false
-			}
-			if done == nil {
-				return false
-			}
-			if done, after = a.Enter(ctx, "fleet", strconv.Itoa(i)); done == nil {
-				t.Errorf("a host-agent with a place is refused for %v", after)
-				return false
-			}
-			attempt, giveUp := context.WithTimeout(ctx, agentWaits)
-			defer giveUp()
-			came := b.login(attempt)
-			done(came)
-			return came
+			time.Sleep(time.Until(began.Add(15 * time.Second)))
+			return arriveSlowly(ctx, t, b, a, i, 3*time.Second)
 		}
 	})
 }
