@@ -23,8 +23,8 @@ import (
 //
 // The relay learns how many places it needs. Slow or distant host-agents keep a place for long
 // without using the relay, so it needs more. While more places do not prolong the arrivals, it
-// adds some. It removes some if arrivals take much longer than before, or fail, because the
-// relay works on too many at a time.
+// adds some. It removes some if arrivals take much longer than before, or fail after long, because
+// the relay works on too many at a time.
 
 const (
 	// arrivalsEach is the number of places for each processor at first. Later, there are between
@@ -34,16 +34,13 @@ const (
 	most         = 16
 
 	// While an arrival takes at most growBelow percent of the time that it took with the best
-	// number of places, the relay adds places. If it takes shrinkAbove times as long, the relay
-	// removes some. If it then still takes more than helped percent of that, the relay was not
-	// the reason: the host-agents that arrive now are slower or farther away.
+	// number of places, the relay adds places. If it takes shrinkAbove times as long, or none
+	// completes, the relay removes some. If an arrival then still takes more than helped percent
+	// of that, the relay was not the reason: the host-agents that arrive now are slower or
+	// farther away.
 	growBelow   = 130
 	shrinkAbove = 2
 	helped      = 75
-
-	// lostPart is the fraction of arrivals, as a divisor, that may fail before the relay
-	// reduces the number of places.
-	lostPart = 20
 
 	// arrivalPatience is the longest wait for a place. It is shorter than
 	// broker.DialTimeout, after which a host-agent gives up, because the login takes time
@@ -106,16 +103,15 @@ type Arrivals struct {
 	rated   time.Time              // when the rate was measured; zero: not measured within rateLife
 	current measurement
 	resized time.Time     // when atOnce last changed
-	best    time.Duration // shortest mean time of a completed arrival since it was last forgotten; 0: none
-	slow    time.Duration // mean time because of which places were removed; 0: none were, or some were added since
+	best    time.Duration // shortest time for each completed arrival since it was last forgotten; 0: none
+	slow    time.Duration // time for each completed arrival because of which places were removed; 0: none were, or some were added since
 }
 
 // A measurement counts arrivals since a time, while all places are taken.
 type measurement struct {
 	since     time.Time     // zero: nothing is measured now
 	completed int           // arrivals
-	lost      int           // arrivals that have failed
-	spent     time.Duration // total time of the completed arrivals
+	spent     time.Duration // total time of the arrivals, also of those that have failed
 }
 
 // arriving identifies a host-agent by its tenant and host.
@@ -300,14 +296,12 @@ func (a *Arrivals) left(who arriving, completed bool) {
 	if m.since.IsZero() {
 		return
 	}
+	m.spent += time.Since(p.since)
 	if completed {
 		m.completed++
-		m.spent += time.Since(p.since)
-	} else {
-		m.lost++
 	}
 	took := time.Since(m.since)
-	if took >= rateWindow && m.completed+m.lost >= a.atOnce/2 || took >= slowWindow {
+	if took >= rateWindow && m.completed >= a.atOnce/2 || took >= slowWindow {
 		a.rate = max((a.rate+float64(m.completed)/took.Seconds())/2, leastRate)
 		a.pace = max(a.rate, a.pace*slowly)
 		a.adaptLocked(full)
@@ -319,20 +313,20 @@ func (a *Arrivals) left(who arriving, completed bool) {
 	}
 }
 
-// adaptLocked changes the number of places after a measurement.
+// adaptLocked changes the number of places after a measurement. Failed arrivals count by the
+// time for which they kept a place. One that fails at once, as often as its host-agent likes,
+// shows nothing about the relay.
 func (a *Arrivals) adaptLocked(full bool) {
-	each := a.best // mean time of a completed arrival
-	m := &a.current
-	if m.completed > 0 {
-		each = m.spent / time.Duration(m.completed)
+	if a.current.completed == 0 {
+		a.resizeLocked(a.atOnce / 2)
+		return
 	}
+	each := a.current.spent / time.Duration(a.current.completed)
 	if a.best == 0 || each < a.best {
 		a.best = each
 	}
 	switch {
 	case time.Since(a.resized) < each: // the last change has not had its effect yet
-	case m.lost*lostPart > m.completed+m.lost:
-		a.resizeLocked(a.atOnce / 2)
 	case each > shrinkAbove*a.best && (a.slow == 0 || each < a.slow*helped/100):
 		a.slow = each
 		a.resizeLocked(a.atOnce / 2)

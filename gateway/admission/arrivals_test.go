@@ -276,6 +276,32 @@ func TestDistantHostAgentsAfterNearOnes(t *testing.T) {
 	})
 }
 
+// TestFailingHostAgentTakesNoPlaces starts a crowd of host-agents that pause between their steps, and
+// one of a different tenant that gives up each of its arrivals at once, again and again. The relay must
+// not take its failures for overload: with the least number of places, the crowd would need six minutes.
+func TestFailingHostAgentTakesNoPlaces(t *testing.T) {
+	t.Parallel()
+	a := newArrivals(32, 200)
+	const failing = 80 * time.Second
+	wantMostOnline(t, 3000, 3, func(b *slowBackend, i int) func(context.Context) bool {
+		return func(ctx context.Context) bool {
+			if i > 0 {
+				return arriveSlowly(ctx, t, b, a, i, time.Second)
+			}
+			ctx, cancel := context.WithTimeout(ctx, failing)
+			defer cancel()
+			for ctx.Err() == nil {
+				done, _ := a.Enter(ctx, "other", "fails")
+				if done != nil {
+					done(false)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			return true
+		}
+	})
+}
+
 // TestOverloadCompletesLogins: host-agents arrive four times as fast as the backend can
 // serve them. With an Arrivals, logins complete at 80 % of the backend's peak rate or
 // more; without, at less than half.
@@ -572,7 +598,7 @@ func TestFailuresTakePlaces(t *testing.T) {
 				}
 				done = append(done, d)
 			}
-			time.Sleep(rateWindow)
+			time.Sleep(slowWindow)
 			for _, d := range done {
 				d(false)
 			}
