@@ -33,6 +33,7 @@ type leaseKeeper struct {
 	kept    keptLeases                // leases that this relay keeps
 	lines   map[string]map[*Line]bool // connections of host-agents, by host key
 	recheck map[string]string         // instances that must be told to check their lease, by host key
+	rivals  map[string]bool           // kept leases that a different instance has requested since the last sweep, by host key
 }
 
 // Attend adds a host-agent's connection until ended is called. An instance may have
@@ -79,14 +80,15 @@ func (lk *leaseKeeper) checkLocked(k *knownHost) {
 	}
 }
 
-// check is checkLocked before an instance's request. If a different instance has been silent for
-// the lease time, check ends its lease, also while relays expect host-agents (see sweep).
+// check is checkLocked before an instance's request. It notes a request for a different instance's
+// lease, for sweep. It ends no lease itself: this process may have been paused, and then silence
+// proves nothing.
 func (lk *leaseKeeper) check(key, instance string) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
 	k := lk.r.hosts[key]
-	if lk.checkLocked(k); k != nil && k.kept != nil && k.own.Instance != instance && time.Since(k.renewed) > lk.r.cfg.LeaseTTL {
-		lk.endLocked(k)
+	if lk.checkLocked(k); k != nil && k.kept != nil && k.own.Instance != instance {
+		lk.rivals[key] = true
 	}
 }
 
@@ -202,14 +204,22 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
 	patience := lk.r.cfg.LeaseTTL
+	end := func(k *knownHost) {
+		if lk.checkLocked(k); now.Sub(k.renewed) > patience {
+			lk.endLocked(k)
+		}
+	}
+	for key := range lk.rivals {
+		if k := lk.r.hosts[key]; k != nil && k.kept != nil {
+			end(k)
+		}
+	}
+	clear(lk.rivals)
 	if lk.r.relays.expectsLocked() {
 		patience += maxExpected
 	}
 	for len(lk.kept) > 0 && now.Sub(lk.kept[0].host.renewed) > patience {
-		k := lk.kept[0].host
-		if lk.checkLocked(k); now.Sub(k.renewed) > patience {
-			lk.endLocked(k)
-		}
+		end(lk.kept[0].host)
 	}
 }
 

@@ -69,10 +69,10 @@ func TestExpectedHolderKeepsItsLease(t *testing.T) {
 				for rev := uint64(8); time.Since(began) <= test.offline+2*time.Second; rev++ {
 					silent := time.Since(began)
 					r.relays.apply(&r.view, "other", session{Expects: silent <= test.expects && test.expects > 0}, rev, 1, time.Now())
-					r.keeping.sweep(time.Now())
 					if test.rival && silent > DefaultLeaseTTL {
 						r.keeping.check("t.h", "rival")
 					}
+					r.keeping.sweep(time.Now())
 					h, _ := r.Lookup("t", "h")
 					if (h.State == Online) != (silent <= test.offline) {
 						t.Fatalf("after %v of silence the host is %s; want it offline after %v", silent, h.State, test.offline)
@@ -83,6 +83,25 @@ func TestExpectedHolderKeepsItsLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRivalAfterPauseGetsNoHost pauses this process for longer than the lease time. Another instance
+// requests the host before the bytes are read that its holder has sent meanwhile. The holder must keep
+// its lease.
+func TestRivalAfterPauseGetsNoHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeeper(t)
+		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		last := time.Now()
+		cuts, _ := r.attends("agent", func() time.Time { return last })
+		time.Sleep(2 * DefaultLeaseTTL)
+		r.keeping.check("t.h", "rival")
+		last = time.Now()
+		r.keeping.sweep(time.Now())
+		if h, _ := r.Lookup("t", "h"); h.State != Online || *cuts > 0 {
+			t.Errorf("after a pause, the host is %s, and its holder's connection was cut %d times; want it online", h.State, *cuts)
+		}
+	})
 }
 
 // TestForeignLineKeepsNoLease never renews a lease. Neither a connection from a different instance,

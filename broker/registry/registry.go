@@ -210,7 +210,7 @@ func (r *Registry) wire() {
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
 	r.prober = &prober{r: r, routed: map[string]*neighbour{}, probed: make(chan probe)}
 	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
-	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}, recheck: map[string]string{}}
+	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}, recheck: map[string]string{}, rivals: map[string]bool{}}
 	r.writer = &writer{r: r, wake: make(chan struct{}, 1), dirty: map[string]bool{}}
 	r.relays = newRelaySessions(r)
 	r.accounts = newTenantAccounts(r)
