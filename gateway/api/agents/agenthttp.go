@@ -53,7 +53,7 @@ const MaxBody = 4 << 10
 
 func (a *API) serveChallenge(w http.ResponseWriter, r *http.Request) {
 	if after := a.full(r); after > 0 {
-		a.busy(w, after)
+		a.busy(w, r, after)
 		return
 	}
 	host, ok := a.Caller.Host(w, r)
@@ -62,7 +62,7 @@ func (a *API) serveChallenge(w http.ResponseWriter, r *http.Request) {
 	}
 	if a.logsIn(r) {
 		if done, after := a.arrivals.Enter(r.Context(), host.Tenant, host.Host); done == nil {
-			a.busy(w, after)
+			a.busy(w, r, after)
 			return
 		}
 	}
@@ -80,7 +80,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	}
 	done, after := a.arrivals.Enter(r.Context(), host.Tenant, host.Host)
 	if done == nil {
-		a.busy(w, after)
+		a.busy(w, r, after)
 		return
 	}
 	completed, goesOn := true, false // if the host-agent is at fault, the arrival counts as completed

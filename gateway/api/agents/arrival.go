@@ -25,9 +25,12 @@ func (a *API) logsIn(r *http.Request) bool {
 	return a.NATS != nil && r.Header.Get(broker.InstanceHeader) != ""
 }
 
-// busy refuses a host-agent, and gives the time at which to return.
-func (a *API) busy(w http.ResponseWriter, after time.Duration) {
-	a.Registry.Arrivals.Expect(time.Now().Add(after))
+// busy refuses a host-agent, and gives the time at which to return. A host-agent that requests
+// an idle connection is online, so the registry need not expect it.
+func (a *API) busy(w http.ResponseWriter, r *http.Request, after time.Duration) {
+	if r.Header.Get(broker.StandbyHeader) == "" {
+		a.Registry.Arrivals.Expect(time.Now().Add(after))
+	}
 	seconds := retryafter.Set(w.Header(), after)
 	authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": fmt.Sprintf("many host-agents arrive at this relay; return in %ds", seconds)})
 }

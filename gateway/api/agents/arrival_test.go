@@ -154,6 +154,25 @@ func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
 	})
 }
 
+// TestRefusedIdleConnectionIsNotExpected requests an idle connection without a token in a crowd. The
+// registry must not expect the host-agent: it is online, and anybody can send such requests.
+func TestRefusedIdleConnectionIsNotExpected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &API{Config: Config{Registry: &registry.Registry{}}, arrivals: admission.NewArrivals()}
+		for i := 0; !a.arrivals.Crowded(); i++ {
+			_, _ = a.arrivals.Enter(t.Context(), "crowd", strconv.Itoa(i))
+		}
+		r := httptest.NewRequest(http.MethodGet, "/nats", nil)
+		r.Header.Set(broker.StandbyHeader, "1")
+		w := httptest.NewRecorder()
+		a.serveNATS(w, r)
+		if w.Code != http.StatusServiceUnavailable || a.Registry.Arrivals.Expected() {
+			t.Errorf("HTTP %d, and a host-agent is expected: %v; want 503, and none expected", w.Code, a.Registry.Arrivals.Expected())
+		}
+	})
+}
+
 // TestChallengeBeforeALoginTakesAPlace has many host-agents request challenges. Only requests that
 // announce a login take places. A repeated request must find the place of its host-agent. Without
 // further steps, the places must be free again.

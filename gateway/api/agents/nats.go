@@ -24,7 +24,7 @@ import (
 func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	idle := r.Header.Get(broker.StandbyHeader) != ""
 	if after := a.full(r); after > 0 {
-		a.busy(w, after)
+		a.busy(w, r, after)
 		return
 	}
 	host, ok := a.Caller.Host(w, r)
@@ -63,7 +63,7 @@ const idleRetry = 30 * time.Second
 func (a *API) arrive(w http.ResponseWriter, r *http.Request, host auth.Enrolment) net.Conn {
 	done, after := a.arrivals.Enter(r.Context(), host.Tenant, host.Host)
 	if done == nil {
-		a.busy(w, after)
+		a.busy(w, r, after)
 		return nil
 	}
 	server, err := a.openNATS(r.Context(), host)
