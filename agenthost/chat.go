@@ -195,7 +195,7 @@ func (ch *chat) applyLocked(action any, env envelope) {
 	ch.reduce(action)
 	ch.storeActionLocked(env.action)
 	if isActive := ch.active != nil; isActive != wasActive {
-		h.announceActiveLocked()
+		h.announceActiveLocked(h.sessions.activeLocked())
 	}
 	ch.updateStatusLocked()
 	h.publishLocked(env, action)

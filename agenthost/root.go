@@ -32,7 +32,7 @@ type model struct {
 func (h *Host) rootStateLocked() rootState {
 	state := rootState{
 		Agents:         h.sessions.agentsLocked(),
-		ActiveSessions: h.activeSessionsLocked(),
+		ActiveSessions: h.sessions.activeLocked(),
 		Config: Schema{
 			Schema: json.RawMessage(`{"type":"object","properties":{}}`),
 			Values: json.RawMessage(`{}`),
@@ -55,9 +55,9 @@ func (ss *sessionTable) agentsLocked() []agent {
 	return agents
 }
 
-// activeSessionsLocked returns the number of sessions in which a turn runs.
-func (h *Host) activeSessionsLocked() (n int) {
-	for _, s := range h.sessions.all() {
+// activeLocked returns the number of sessions in which a turn runs.
+func (ss *sessionTable) activeLocked() (n int) {
+	for _, s := range ss.all() {
 		if slices.ContainsFunc(s.listed, func(ch *chat) bool { return ch.active != nil }) {
 			n++
 		}
@@ -66,9 +66,9 @@ func (h *Host) activeSessionsLocked() (n int) {
 }
 
 // announceActiveLocked publishes the number of active sessions.
-func (h *Host) announceActiveLocked() {
+func (h *core) announceActiveLocked(n int) {
 	h.emitLocked(rootChannel, struct {
 		Type           string `json:"type"`
 		ActiveSessions int    `json:"activeSessions"`
-	}{"root/activeSessionsChanged", h.activeSessionsLocked()})
+	}{"root/activeSessionsChanged", n})
 }

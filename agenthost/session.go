@@ -382,7 +382,7 @@ func (ss *sessionTable) removeSessionLocked(s *session) {
 		ch.seat.closeLocked()
 		if ch.active != nil {
 			ch.active = nil
-			h.announceActiveLocked()
+			h.announceActiveLocked(h.sessions.activeLocked())
 		}
 		h.sessions.storageFailed(ch.log.close())
 		delete(h.chats, ch.uri)
