@@ -39,8 +39,11 @@ APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
 LONG    := ./gateway ./routing ./internal/connect ./broker/registry ./cmd/host-agent ./cmd/relay ./hostagent ./broker
+# Neither these packages nor their tests start a goroutine, so the race detector has
+# nothing to find here. It would take 7 times as long. A test (single_test.go) checks the list.
+SINGLE  := . ./ahp ./ahp/view ./auth/mcpgate ./gateway/api/people ./internal/sealed
 # The whole path, tools, pages and examples: their tests run without the race detector.
-PLAIN   := ./test/browser ./test ./test/scale ./test/bench ./console/test ./test/... ./docs/examples
+PLAIN   := ./test/browser ./test ./test/scale ./test/bench ./console/test ./test/... ./docs/examples $(SINGLE)
 PIECES  := ./agenthost ./agenthost/acp ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
 
 .PHONY: all agents build test race lint console-site bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot pictures release release-twice packages site recording
