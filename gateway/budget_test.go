@@ -87,7 +87,7 @@ func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 							if shared {
 								own, channel = 0, []byte("ahp-chat:/1")
 							}
-							message := fmt.Sprintf(`{"method":"x","params":{"n":%d,"own":%d,"pad":%q}}`, i, own, pad)
+							message := fmt.Sprintf(`{"method":"x","params":{"n":%d,"own":%d,"pad":"%s"}}`, i, own, pad)
 							err := h.conn.Wait(nil)
 							if err == nil {
 								err = h.conn.FromHost([]byte(message), false, channel)
@@ -139,7 +139,7 @@ func TestSharedFramesCountOnce(t *testing.T) {
 			w.hostConn(i + 1)
 		}
 		say := func(n, size int) {
-			message := fmt.Sprintf(`{"method":"x","n":%d,"pad":%q}`, n, strings.Repeat("x", size))
+			message := fmt.Sprintf(`{"method":"x","n":%d,"pad":"%s"}`, n, strings.Repeat("x", size))
 			for _, h := range w.conns {
 				_ = h.conn.FromHost([]byte(message), false, []byte("ahp-chat:/1"))
 			}
@@ -239,7 +239,7 @@ func TestStalledClientsAreClosedFirst(t *testing.T) {
 		pad := strings.Repeat("x", 50<<10)
 		for n := range 5 {
 			for _, h := range w.conns[:stalled] {
-				_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":%q}`, n, pad), false, nil)
+				_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":"%s"}`, n, pad), false, nil)
 			}
 			synctest.Wait()
 		}
@@ -247,7 +247,7 @@ func TestStalledClientsAreClosedFirst(t *testing.T) {
 		const answers = 8
 		for n := range answers { // an answer is longer than a stalled client's queue
 			for _, h := range w.conns[stalled:] {
-				h.send(fmt.Sprintf(`{"id":%d,"pad":%q}`, n, strings.Repeat("x", 450<<10)))
+				h.send(fmt.Sprintf(`{"id":%d,"pad":"%s"}`, n, strings.Repeat("x", 450<<10)))
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -276,7 +276,7 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 		}
 		fill := func(conns []*hostEnd, size int) {
 			for _, h := range conns {
-				h.send(fmt.Sprintf(`{"pad":%q}`, strings.Repeat("x", size)))
+				h.send(fmt.Sprintf(`{"pad":"%s"}`, strings.Repeat("x", size)))
 			}
 			synctest.Wait()
 		}

@@ -82,7 +82,7 @@ func inCanvasWorld(t *testing.T, state string, test func(w *world, host *canvasH
 // hear waits until nothing happens, and returns the client's messages since the last call.
 func (r *remote) hear() (got string) {
 	synctest.Wait()
-	r.note(func() { got, r.got = r.got, "" })
+	r.note(func() { got = r.got.String(); r.got.Reset() })
 	return got
 }
 

@@ -136,7 +136,7 @@ type remote struct {
 	probes  int
 	flushed bool
 	moved   bool
-	got     string
+	got     strings.Builder
 	code    ahp.CloseCode // the close code; 0 while the connection is open
 	reason  string
 }
@@ -187,7 +187,7 @@ func (r *remote) Event(e routing.Event) {
 func (r *remote) Deliver(frames []routing.Frame) {
 	r.note(func() {
 		for _, f := range frames {
-			r.got += string(f.Data)
+			r.got.Write(f.Data)
 		}
 	})
 }
@@ -265,8 +265,8 @@ func TestMessagesPass(t *testing.T) {
 			if r.ready != step.ready {
 				t.Errorf("ready = %v after the message %s; want %v", r.ready, step.message, step.ready)
 			}
-			if !strings.HasSuffix(r.got, step.message) {
-				t.Errorf("client got %q; want it to end with %q", r.got, step.message)
+			if !strings.HasSuffix(r.got.String(), step.message) {
+				t.Errorf("client got %q; want it to end with %q", r.got.String(), step.message)
 			}
 		}
 		if !r.ready {
@@ -494,7 +494,7 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 					r.conn.Written(1 << 18)
 					synctest.Wait()
 				}
-				if n := strings.Count(r.got, "x"); n != messages*size || !strings.Contains(r.got, "-32009") {
+				if n := strings.Count(r.got.String(), "x"); n != messages*size || !strings.Contains(r.got.String(), "-32009") {
 					t.Errorf("client got %d bytes; want %d, and the refusal", n, messages*size)
 				}
 				time.Sleep(time.Minute)
@@ -725,8 +725,8 @@ func TestMessagesThatArriveTogetherLeaveTogether(t *testing.T) {
 		r := w.open()
 		w.bus.Lose(nil)
 		r.note(func() {
-			if r.got != want {
-				t.Errorf("the client got %s; want %s", r.got, want)
+			if r.got.String() != want {
+				t.Errorf("the client got %s; want %s", r.got.String(), want)
 			}
 		})
 		if packets > len(w.host.early)/2 { // packets may also carry the open record or acknowledgements

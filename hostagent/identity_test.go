@@ -39,7 +39,7 @@ func (r *remote) said() (got string, code ahp.CloseCode) {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.got, r.code
+	return r.got.String(), r.code
 }
 
 // TestForeignClientIDIsRefused connects ada, and then bob with ada's clientId, at two relays. The

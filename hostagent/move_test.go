@@ -38,8 +38,8 @@ func inMove(t *testing.T, test func(m *mover)) {
 		synctest.Wait()
 		m.former.conn.Move(routing.Move{Ticket: testTicket, Until: time.Now().Add(time.Hour), Holder: auth.Holder{Token: "t7"}})
 		m.former.send(`{"method":"behind the move"}`)
-		if !m.former.moved || !strings.HasSuffix(m.former.got, `{"n":1}`) {
-			t.Fatalf("moved: %v, after %q; want true after all earlier messages of the host", m.former.moved, m.former.got)
+		if !m.former.moved || !strings.HasSuffix(m.former.got.String(), `{"n":1}`) {
+			t.Fatalf("moved: %v, after %q; want true after all earlier messages of the host", m.former.moved, m.former.got.String())
 		}
 		test(m)
 	})
@@ -90,15 +90,15 @@ func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 		m.leave(ahp.CloseShuttingDown)
 		m.host.toUs <- `{"n":3}`
 		synctest.Wait()
-		if want := `{"n":2}` + long + `{"n":3}`; next.got != want || !next.opened || !next.ready {
-			t.Errorf("the client got %d bytes, opened %v, ready %v; want %d, true, true", len(next.got), next.opened, next.ready, len(want))
+		if want := `{"n":2}` + long + `{"n":3}`; next.got.String() != want || !next.opened || !next.ready {
+			t.Errorf("the client got %d bytes, opened %v, ready %v; want %d, true, true", next.got.Len(), next.opened, next.ready, len(want))
 		}
 		next.send(`{"method":"first"}`)
 		want := []string{`{"id":1,"method":"initialize"}`, `{"method":"behind the move"}`, `{"method":"last"}`, `{"method":"first"}`}
 		if got := m.host.messages(); !slices.Equal(got, want) {
 			t.Errorf("the host got %q; want %q", got, want)
 		}
-		if strings.Contains(m.former.got, `"n":2`) {
+		if strings.Contains(m.former.got.String(), `"n":2`) {
 			t.Error("the first connection got a message after the move; want none")
 		}
 		m.wantKept(0)
@@ -165,13 +165,13 @@ func TestKeptConnectionsAreBounded(t *testing.T) {
 			t.Errorf("%d bytes of the host's messages are kept; want the bound of %d, exceeded by at most two messages", held, keptMost)
 		}
 		next := m.arrive(nil)
-		for next.conn != nil && len(next.got) < pieces*len(piece) {
+		for next.conn != nil && next.got.Len() < pieces*len(piece) {
 			next.conn.Written(1 << 20)
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 		}
-		if len(next.got) != pieces*len(piece) {
-			t.Errorf("the client got %d bytes; want %d", len(next.got), pieces*len(piece))
+		if next.got.Len() != pieces*len(piece) {
+			t.Errorf("the client got %d bytes; want %d", next.got.Len(), pieces*len(piece))
 		}
 		m.wantKept(0)
 	})

@@ -25,7 +25,7 @@ func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
 		otherHost := w.hostSide()
 		rejected := func() (n int) {
 			synctest.Wait()
-			r.note(func() { n = strings.Count(r.got, `"rejectionReason"`) })
+			r.note(func() { n = strings.Count(r.got.String(), `"rejectionReason"`) })
 			return n
 		}
 		for i := range 100 {
@@ -91,7 +91,7 @@ func TestActionsWithoutTheUserAreNotRejections(t *testing.T) {
 		}
 		synctest.Wait()
 		echoes := 0
-		r.note(func() { echoes = strings.Count(r.got, `"action":{"type":"chat/draftChanged"}`) })
+		r.note(func() { echoes = strings.Count(r.got.String(), `"action":{"type":"chat/draftChanged"}`) })
 		if echoes != 200 {
 			t.Errorf("the client got %d echoes at once; want 200", echoes)
 		}

@@ -91,8 +91,8 @@ func TestSoftModeRefusesOnlyUnservedMethods(t *testing.T) {
 			t.Errorf("the host got %q; want initialize, and the call as it came", got)
 		}
 		c.note(func() {
-			if !strings.Contains(c.got, ask) || !strings.Contains(c.got, `{"jsonrpc":"2.0","id":3,"error":{"code":-32601`) {
-				t.Errorf("the client got %s; want the host's request, and error -32601 to request 3", c.got)
+			if !strings.Contains(c.got.String(), ask) || !strings.Contains(c.got.String(), `{"jsonrpc":"2.0","id":3,"error":{"code":-32601`) {
+				t.Errorf("the client got %s; want the host's request, and error -32601 to request 3", c.got.String())
 			}
 		})
 		warning, rejection := "warning sampling_without_client_capability", "rejection method_not_served"
@@ -130,8 +130,8 @@ func TestStrictModeRefusesUndeclaredFeatures(t *testing.T) {
 				t.Errorf("strict by %s: the host got %q; want the call refused only if relay or host-agent is strict", by, got)
 			}
 			c.note(func() {
-				if asked := strings.Contains(c.got, "createMessage"); asked != (by == "nobody") {
-					t.Errorf("strict by %s: the client got %s; want the host's request only if neither relay nor host-agent is strict", by, c.got)
+				if asked := strings.Contains(c.got.String(), "createMessage"); asked != (by == "nobody") {
+					t.Errorf("strict by %s: the client got %s; want the host's request only if neither relay nor host-agent is strict", by, c.got.String())
 				}
 			})
 			if n := counts["rejection sampling_without_client_capability"]; (n == 1) != (by != "nobody") || (state.MCP.Mode == "strict") != (by != "nobody") {
