@@ -57,9 +57,9 @@ const watchesPage = `
 `
 
 // TestPhoneShowsTheNextStep uses the console on a phone. It covers grey rows until the
-// sessions are known, transitions unless the user prefers less motion, folded work and
-// prompts, a header that shrinks, the bar with the answers, and the keys below a
-// terminal.
+// sessions are known, transitions unless the user prefers less motion, motion that ends,
+// folded work and prompts, a header that shrinks, the bar with the answers, and the keys
+// below a terminal.
 func TestPhoneShowsTheNextStep(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -92,6 +92,12 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 	}
 
 	p.begin()
+	p.do(reduced("no-preference"))
+	p.movesBriefly(".dot", s.proxy.cut)
+	p.wants("#status-text", "Connection lost")
+	p.do(reduced("reduce"))
+	s.proxy.restore()
+	p.wants("#status-text", "Live")
 	p.opensSheets()
 	p.foldsWork()
 	p.hearsAndSpeaks()
@@ -161,6 +167,11 @@ func (p *page) foldsWork() {
 	p.accessible("open steps")
 	p.say("terminal slow") // the page reads a command's output while the command runs
 	p.wants(lastTurn+" .tool[data-status=running] .says", "hello from the terminal")
+	if moving := eval[int](p, "document.getAnimations().length"); moving != 0 {
+		p.t.Errorf("%d animations run with reduced motion while the agent works; want 0", moving)
+	}
+	p.movesBriefly(".progress", func() { p.do(reduced("no-preference")) })
+	p.do(reduced("reduce"))
 	eval[any](p, "sent = [], null")
 	p.click("#stop")
 	p.until("the end of the terminal's messages", patience, func() bool {
@@ -175,6 +186,20 @@ func (p *page) foldsWork() {
 	folded := high()
 	p.click(lastTurn + " .prompt button")
 	p.until("the whole prompt", patience, func() bool { return high() > folded })
+}
+
+// movesBriefly waits until an element moves after begins. All motion must end within 5 s
+// (WCAG 2.2.2), because a page that moves makes the browser draw 60 times a second.
+func (p *page) movesBriefly(selector string, begins func()) {
+	p.t.Helper()
+	eval[any](p, `window.endless = null; addEventListener('animationstart', (e) => {
+		if (e.target.matches(`+js(selector)+`)) endless = document.getAnimations().filter((a) => a.effect.getComputedTiming().endTime > 5000).map((a) => a.animationName).join();
+	}); null`)
+	begins()
+	p.holds(selector+" to move", "endless !== null")
+	if endless := eval[string](p, "endless"); endless != "" {
+		p.t.Errorf("%s moves for more than 5 s by %s; want an end", selector, endless)
+	}
 }
 
 // hearsAndSpeaks dictates a message. It then lets the page read an answer aloud, from
