@@ -28,15 +28,15 @@ func (c *Conn) Relay() string {
 func (c *Conn) dialled(conn net.Conn) {
 	switch conn := conn.(type) {
 	case *netConn:
-		c.line.Store(&line{netConn: conn, ask: func(context.Context) error { return c.nc.FlushTimeout(idleTimeout - askAfter) }})
+		c.line.Store(&line{netConn: conn, ask: func(context.Context) error { return c.nc.FlushTimeout(answerTime) }})
 	case *wsConn:
 		// The relay's WebSocket layer answers, without NATS.
 		c.line.Store(&line{netConn: conn.below, ask: conn.ws.Ping, relay: conn.relay})
 	}
 }
 
-// askWhenSilent probes the peer whenever the connection has been silent for
-// askAfter, until ctx ends.
+// askWhenSilent probes the peer whenever the connection has been silent for too long,
+// until ctx ends.
 func (c *Conn) askWhenSilent(ctx context.Context) {
 	timer := time.NewTimer(askAfter)
 	defer timer.Stop()
@@ -50,16 +50,18 @@ func (c *Conn) askWhenSilent(ctx context.Context) {
 	}
 }
 
-// askIfSilent probes the peer if the connection has been silent for askAfter. It
-// returns the delay until the next check.
+// askIfSilent probes the peer if the connection has been silent for its patience. It
+// returns the delay until the next check: at most askAfter, because a write shortens the
+// patience.
 func (c *Conn) askIfSilent(ctx context.Context) time.Duration {
 	l := c.line.Load()
 	if l == nil || !l.live.Load() || !c.online.Load() {
 		return askAfter
 	}
-	if rest := askAfter - l.silent(); rest > 0 {
-		return rest
+	if rest := l.patience() - l.silent(); rest > 0 {
+		return min(rest, askAfter)
 	}
-	_ = l.ask(ctx) // without an answer the connection ends after idleTimeout
+	l.expectAnswer()
+	_ = l.ask(ctx) // without an answer, the connection ends
 	return max(askAfter-l.silent(), time.Second)
 }

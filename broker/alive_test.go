@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -46,9 +47,9 @@ func aliveConn(t *testing.T, asked func()) (c *Conn, ended <-chan error, far net
 	return c, done, far
 }
 
-// TestSilentLineIsAsked runs a peer that answers probes for a minute and then no more. It must be
-// probed every 4 s (askAfter), and its connection end idleTimeout after the last answer at the
-// latest.
+// TestSilentLineIsAsked runs a peer that answers probes for a minute and then no more. This side
+// writes nothing else, so the peer must be probed every 8 s (restAfter), and its connection end
+// idleTimeout after the last answer at the latest.
 func TestSilentLineIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asks atomic.Int64
@@ -66,13 +67,39 @@ func TestSilentLineIsAsked(t *testing.T) {
 		start := time.Now()
 		err := <-ended
 		lasted := time.Since(start)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || lasted < time.Minute || lasted > time.Minute+askAfter+idleTimeout {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || lasted < time.Minute || lasted > time.Minute+restAfter+idleTimeout {
 			t.Errorf("the connection ended after %v with %v; want it given up soon after its peer stops answering", lasted, err)
 		}
-		if most := int64(lasted/askAfter) + 1; asks.Load() > most || asks.Load() < most-1 {
-			t.Errorf("the silent peer was probed %d times in %v; want a probe every %v", asks.Load(), lasted, askAfter)
+		if most := int64(lasted/restAfter) + 1; asks.Load() > most || asks.Load() < most-1 {
+			t.Errorf("the silent peer was probed %d times in %v; want a probe every %v", asks.Load(), lasted, restAfter)
 		}
 	})
+}
+
+// TestUnansweredWriteIsAskedSoon writes to a silent peer at any time since it was last heard. The
+// peer must be probed within 4 s (askAfter) of the write, and the connection end answerTime later.
+func TestUnansweredWriteIsAskedSoon(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Second, askAfter - time.Millisecond, askAfter + time.Millisecond, restAfter - time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked atomic.Pointer[time.Time]
+			c, ended, far := aliveConn(t, func() { now := time.Now(); asked.Store(&now) })
+			if _, err := far.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			go io.Copy(io.Discard, far) // answers nothing
+			time.Sleep(wait)
+			synctest.Wait()
+			wrote := time.Now()
+			if _, err := c.line.Load().Write([]byte("y")); err != nil {
+				t.Fatal(err)
+			}
+			err := <-ended
+			probed := asked.Load()
+			if probed == nil || probed.Sub(wrote) > askAfter || time.Since(*probed) != answerTime || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("a write %v after the peer was heard: probed at %v, and ended %v after the write with %v; want a probe within %v of the write, and the end %v later", wait, probed, time.Since(wrote), err, askAfter, answerTime)
+			}
+		})
+	}
 }
 
 // TestBusyLineIsNotAsked runs a peer that sends a byte just before each probe is due, and then
@@ -84,7 +111,7 @@ func TestBusyLineIsNotAsked(t *testing.T) {
 		_, ended, far := aliveConn(t, func() { asks.Add(1) })
 		var spoke time.Time
 		for range 20 {
-			time.Sleep(askAfter - time.Millisecond)
+			time.Sleep(restAfter - time.Millisecond)
 			spoke = time.Now()
 			if _, err := far.Write([]byte("x")); err != nil {
 				t.Fatal(err)

@@ -4,9 +4,10 @@
 //
 // # Connections
 //
-// A [Conn] reconnects until it is closed. After 4 s without received bytes it probes its
-// peer: a NATS server with a NATS ping, a relay with a WebSocket ping. After 6.5 s
-// without received bytes, or when the machine has slept, it closes the network connection
+// A [Conn] reconnects until it is closed. It probes a silent peer: a NATS server with a
+// NATS ping, a relay with a WebSocket ping. It does so within 4 s of an unanswered write,
+// and after 8 s without bytes in either direction. If no bytes arrive within further 2.5
+// s, or when the machine has slept, it closes the network connection
 // and dials again after a random delay. The delay is at most 0.8 s during the first 20
 // s, while links survive, and later at most 5 s. It is random to spread a thousand
 // host-agents that lose the same relay. A host-agent with several relay URLs tries

@@ -45,7 +45,7 @@ func TestReadIsIdle(t *testing.T) {
 			}
 		}
 		_, err := c.Read(buf)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "nothing received for 6.5s") {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "nothing received for 10.5s") {
 			t.Errorf("Read = %v; want nothing received", err)
 		}
 		if got, want := time.Since(start), 3*(idleTimeout-time.Millisecond)+idleTimeout; got != want {

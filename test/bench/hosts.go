@@ -20,8 +20,8 @@ import (
 const hostsIdle = 30 * time.Second
 
 // hosts measures the memory that each further host-agent takes at a relay, and the
-// processor time for a thousand idle host-agents. Meanwhile their connections are
-// pinged and their leases are renewed.
+// processor time for a thousand further idle host-agents: without the time of a relay that
+// has only a few. Meanwhile their connections are pinged and their leases are renewed.
 func hosts(b *testbed) []Figure {
 	few, more := b.many(50), b.many(1000)
 	var memory, cost, second series
@@ -29,23 +29,28 @@ func hosts(b *testbed) []Figure {
 		s := b.site(siteConfig{name: fmt.Sprintf("hosts-%d", round), hosts: few, together: true})
 		defer s.end()
 		waitIdle(b)
+		alone := s.costAtRest()
 		before := resident(s.relay.Pid())
 		s.cfg.hosts += more
 		s.comeTogether(few)
 		waitIdle(b)
-		used := must.Get(loadgen.CPU(s.relay.Pid()))
-		began := time.Now()
-		waitIdle(b)
-		now := must.Get(loadgen.CPU(s.relay.Pid()))
+		cost = append(cost, s.costAtRest()-alone)
 		memory = append(memory, (resident(s.relay.Pid())-before)/float64(more)/1024)
-		cost = append(cost, 100*float64(now-used)/float64(time.Since(began)))
 		second = append(second, seconds(b, round, few, more))
 	})
 	return []Figure{
 		newFigure("one more connected host-agent, at the relay", "KiB", memory).want(atMost(120)).means("A relay has room for as many hosts as there are."),
 		newFigure("one more second connection, idle, at the relay", "KiB", second).want(atMost(40)).means("Each host-agent keeps one to another relay."),
-		newFigure("1000 host-agents on whose hosts nothing happens, at the relay", "% of a core", cost).orient(atMost(1)).means("They cost it nothing while nothing happens."),
+		newFigure("1000 more host-agents on whose hosts nothing happens, at the relay", "% of a core", cost).orient(atMost(1)).means("They cost it nothing while nothing happens."),
 	}
+}
+
+// costAtRest returns the processor time that the relay uses during hostsIdle, in percent of
+// a core.
+func (s *site) costAtRest() float64 {
+	used, began := must.Get(loadgen.CPU(s.relay.Pid())), time.Now()
+	waitIdle(s.bed)
+	return 100 * float64(must.Get(loadgen.CPU(s.relay.Pid()))-used) / float64(time.Since(began))
 }
 
 // seconds measures the memory that each idle second connection takes at a relay, in

@@ -14,8 +14,8 @@ import (
 )
 
 // agentSilence is how long a WebSocket may be silent before it is closed. A live
-// host-agent pings after 4 s.
-const agentSilence = 10 * time.Second
+// host-agent pings at least every 8 s, and its lease ends after 15 s of silence.
+const agentSilence = 13 * time.Second
 
 // idleSilence is how long an idle connection may be silent.
 const idleSilence = 5 * broker.StandbyPing / 2
