@@ -457,9 +457,12 @@ func TestLoadShowsWhatWasShown(t *testing.T) {
 	})
 }
 
-// frontThat returns a function for newSiteBehind: it passes the clients' messages to the host as
-// change returns them.
-func frontThat(t *testing.T, change func([]byte) []byte) func(http.Handler) http.Handler {
+// asIs changes nothing.
+func asIs(b []byte) []byte { return b }
+
+// frontThat returns a function for newSiteBehind: it passes the clients' messages to the host, and
+// the host's to the clients, as to and from return them.
+func frontThat(t *testing.T, to, from func([]byte) []byte) func(http.Handler) http.Handler {
 	return func(host http.Handler) http.Handler {
 		behind, err := stack.Serve(host)
 		if err != nil {
@@ -482,9 +485,9 @@ func frontThat(t *testing.T, change func([]byte) []byte) func(http.Handler) http
 			out.SetReadLimit(-1)
 			go func() {
 				defer func() { _ = in.CloseNow() }()
-				pass(r.Context(), out, in, func(b []byte) []byte { return b })
+				pass(r.Context(), out, in, from)
 			}()
-			pass(r.Context(), in, out, change)
+			pass(r.Context(), in, out, to)
 		})
 	}
 }
@@ -504,7 +507,7 @@ func pass(ctx context.Context, from, to *websocket.Conn, change func([]byte) []b
 // nothing again.
 func TestLoadShowsOlderPages(t *testing.T) {
 	subscribe, limited := []byte(`"method":"subscribe","params":{`), []byte(`"method":"subscribe","params":{"view":{"turns":2},`)
-	s := newSiteBehind(t, agenthost.Config{}, frontThat(t, func(b []byte) []byte { return bytes.Replace(b, subscribe, limited, 1) }))
+	s := newSiteBehind(t, agenthost.Config{}, frontThat(t, func(b []byte) []byte { return bytes.Replace(b, subscribe, limited, 1) }, asIs))
 	e := s.open(t, everything, nil)
 	id := e.create()
 	var want string
@@ -696,6 +699,39 @@ func TestTerminalIsText(t *testing.T) {
 	}
 }
 
+// TestTerminalOfAShortTurnIsShown delays the host's answer about a terminal until its turn has ended.
+// The editor must get the terminal's output before the answer to its prompt, and as text too if it
+// cannot show terminals.
+func TestTerminalOfAShortTurnIsShown(t *testing.T) {
+	for name, can := range map[string]acp.ClientCapabilities{"terminal": everything, "text": {}} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan struct{})
+			end := sync.OnceFunc(func() { close(ended) })
+			s := newSiteBehind(t, agenthost.Config{}, frontThat(t, func(b []byte) []byte {
+				if bytes.Contains(b, []byte(`"method":"subscribe"`)) && bytes.Contains(b, []byte("terminal:")) {
+					select {
+					case <-ended:
+					case <-t.Context().Done():
+					}
+				}
+				return b
+			}, func(b []byte) []byte {
+				if bytes.Contains(b, []byte(`"chat/turnComplete"`)) {
+					time.AfterFunc(100*time.Millisecond, end) // when the door has it
+				}
+				return b
+			}))
+			e := s.open(t, can, nil)
+			updates, _ := e.prompt(e.create(), "terminal")
+			if !slices.ContainsFunc(updates, func(u update) bool {
+				return strings.Contains(u.raw, "hello from the terminal") && (strings.Contains(u.raw, `"terminal_output"`) || strings.Contains(u.raw, "```console"))
+			}) {
+				t.Errorf("no update contains the output of a terminal whose state came after the turn's end; want it: %+v", updates)
+			}
+		})
+	}
+}
+
 // TestFirstAnswerCounts lets a phone answer a request for permission that the editor shows. The
 // door must withdraw the request, and a later answer from the editor must change nothing. The
 // editor must also show a turn that the phone begins.
@@ -781,7 +817,7 @@ func TestLostSessionIsLeft(t *testing.T) {
 			return b
 		}
 		return bytes.Replace(b, known, unknown, 1)
-	}))
+	}, asIs))
 	e := s.open(t, everything, nil)
 	id := e.create()
 	pending := e.conn.Begin("session/prompt", promptOf(id, "stream 500 5"))

@@ -78,12 +78,23 @@ func (s *session) channel() string {
 	return s.chat
 }
 
+// finish removes and answers a prompt, if it was not removed before.
 func (s *session) finish(p *prompt, end ending) {
-	i := slices.Index(s.prompts, p)
-	if i < 0 {
-		return
+	if s.removePrompt(p) {
+		p.reply(end)
 	}
-	s.prompts = slices.Delete(s.prompts, i, i+1)
+}
+
+// removePrompt returns false if the prompt was removed before.
+func (s *session) removePrompt(p *prompt) bool {
+	i := slices.Index(s.prompts, p)
+	if i >= 0 {
+		s.prompts = slices.Delete(s.prompts, i, i+1)
+	}
+	return i >= 0
+}
+
+func (p *prompt) reply(end ending) {
 	if end.err != nil {
 		p.request.Reply(nil, &acp.Error{Code: acp.CodeInternal, Message: end.err.Error()})
 		return

@@ -3,6 +3,7 @@ package acpdoor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"regexp"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type terminal struct {
 	member  string          // member of _meta for the output; "": show it as text
 	output  []byte          // end of the output, for text
 	timer   *time.Timer     // sends the next update, for text
+	left    bool            // leave was called before its state was read
 	gone    bool
 }
 
@@ -62,24 +64,39 @@ func (s *session) openTerminal(t *tool, uri string) {
 	}
 	s.terminals[uri] = v
 	d.follow(uri, s)
-	d.spawn(v.load)
+	t.turn.read(v.load)
 }
 
-// load reads the terminal's state.
+// load reads the terminal's state, and shows it also if the tool call has ended meanwhile.
 func (v *terminal) load() {
+	raw, seq, err := v.subscribe()
+	v.session.mu.Lock()
+	defer v.session.mu.Unlock()
+	v.ready = true
+	if err == nil { // otherwise the host has closed it
+		v.show(raw, seq)
+	}
+	if v.early = nil; v.left {
+		v.leave()
+	}
+}
+
+// errNoHost reports that there is no connection to the host yet.
+var errNoHost = errors.New("there is no connection to the host")
+
+func (v *terminal) subscribe() (state json.RawMessage, seq int64, err error) {
 	s := v.session
 	c := s.client()
 	if c == nil {
-		return
+		return nil, 0, errNoHost
 	}
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
 	defer cancel()
-	raw, seq, err := c.SubscribeAt(ctx, v.uri)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil || v.gone {
-		return // the host has closed it, or the tool call has ended
-	}
+	return c.SubscribeAt(ctx, v.uri)
+}
+
+// show shows the terminal's state at seq, and the later actions.
+func (v *terminal) show(raw json.RawMessage, seq int64) {
 	var state struct {
 		Content []struct {
 			Value  string `json:"value"`
@@ -99,13 +116,11 @@ func (v *terminal) load() {
 	if l := state.Lifecycle; l != nil && l.Status == "exited" {
 		v.exited(l.ExitCode)
 	}
-	v.ready = true
 	for _, a := range v.early {
 		if a.Seq > seq {
 			v.take(a)
 		}
 	}
-	v.early = nil
 }
 
 func (v *terminal) take(a client.Action) {
@@ -170,10 +185,13 @@ func (v *terminal) exited(code *int) {
 	}
 }
 
-// leave stops following the terminal, and shows its remaining output.
+// leave shows the terminal's remaining output, and then stops following it.
 func (v *terminal) leave() {
 	if v.gone {
 		return
+	}
+	if v.left = !v.ready; v.left {
+		return // load calls leave
 	}
 	if v.timer != nil && v.timer.Stop() {
 		v.timer = nil

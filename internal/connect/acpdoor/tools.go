@@ -295,13 +295,19 @@ func (s *session) file(uri string) (string, bool) {
 	text, ok := s.files[uri]
 	if !ok && !s.fetching[uri] && len(s.fetching) < maxSessions {
 		s.fetching[uri] = true
-		s.door.spawn(func() { s.fetch(uri) })
+		v := s.turn
+		read := s.door.spawn
+		if v != nil {
+			read = v.read
+		}
+		read(func() { s.fetch(uri, v) })
 	}
 	return text, ok
 }
 
-// fetch reads an edited file from the host, and then shows the turn's tool calls again.
-func (s *session) fetch(uri string) {
+// fetch reads an edited file from the host, and then shows the turn's tool calls again. The
+// turn may be nil.
+func (s *session) fetch(uri string, v *turn) {
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
 	defer cancel()
 	text, err := s.read(ctx, uri)
@@ -311,8 +317,8 @@ func (s *session) fetch(uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keep(uri, text)
-	if s.turn != nil {
-		for _, t := range s.turn.tools {
+	if v != nil {
+		for _, t := range v.tools {
 			t.show()
 		}
 	}

@@ -2,6 +2,7 @@ package acpdoor
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"regexp"
@@ -19,6 +20,7 @@ type turn struct {
 	parts   int              // number of parts without an id that were shown
 	tools   map[string]*tool
 	usage   json.RawMessage
+	reads   []<-chan struct{} // closed when what read has started has ended
 }
 
 // A text is one part of an answer.
@@ -130,13 +132,45 @@ func (s *session) endTurn(id string, end ending) {
 	for _, p := range s.prompts {
 		if p.turn == id {
 			end.usage(v.usage, p)
-			s.finish(p, end)
+			s.removePrompt(p)
+			v.afterReads(func() { p.reply(end) })
 			return
 		}
 	}
 	if end.err != nil {
 		v.say(acp.UpdateAgentMessageChunk, "", "Error: "+end.err.Error())
 	}
+}
+
+// read starts to read something from the host that the editor shall have before the turn's
+// end.
+func (v *turn) read(what func()) {
+	done := make(chan struct{})
+	v.reads = append(v.reads, done)
+	v.session.door.spawn(func() {
+		defer close(done)
+		what()
+	})
+}
+
+// afterReads calls f when the turn's reads have ended, but at the latest after readsTime.
+func (v *turn) afterReads(f func()) {
+	reads := v.reads
+	if len(reads) == 0 {
+		f()
+		return
+	}
+	v.session.door.spawn(func() {
+		ctx, cancel := context.WithTimeout(v.session.door.life, readsTime)
+		defer cancel()
+		for _, done := range reads {
+			select {
+			case <-done:
+			case <-ctx.Done():
+			}
+		}
+		f()
+	})
 }
 
 func (ending) usage(raw json.RawMessage, p *prompt) {
