@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost/transcript"
+	"ahprelay/auth"
 )
 
 // A Host is an AHP host. Its methods are safe for concurrent use. Host serves
@@ -190,7 +191,7 @@ func (h *Host) Close() error {
 		err = errors.Join(err, ch.log.close())
 	}
 	if h.sessions.lock != nil {
-		err = errors.Join(err, h.sessions.lock.Close())
+		err = errors.Join(err, auth.CloseLocked(h.sessions.lock))
 	}
 	return err
 }

@@ -3,14 +3,21 @@
 package auth
 
 import (
+	"errors"
 	"os"
 	"syscall"
 )
 
-// LockFile locks a file until f is closed or the process ends. It does not wait: it
+// LockFile locks a file until [CloseLocked] or the process ends. It does not wait: it
 // returns an error if another process has the lock. On systems without such locks, locked
 // is false and err is nil.
 func LockFile(f *os.File) (locked bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	return err == nil, err
+}
+
+// CloseLocked unlocks and closes a file that [LockFile] has locked. Close alone is not
+// enough: a child process that is just being started keeps the lock until its program runs.
+func CloseLocked(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }

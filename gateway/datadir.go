@@ -145,5 +145,5 @@ func (d *dataDir) close() error {
 	if d.published {
 		err = errors.Join(err, os.Remove(filepath.Join(d.path, addressesName)))
 	}
-	return errors.Join(err, d.lock.Close())
+	return errors.Join(err, auth.CloseLocked(d.lock))
 }

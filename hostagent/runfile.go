@@ -131,7 +131,7 @@ func (r *runFile) write(instances []string) error {
 }
 
 // close releases the lock for a successor.
-func (r *runFile) close() { _ = r.f.Close() }
+func (r *runFile) close() { _ = auth.CloseLocked(r.f) }
 
 // A run records this host-agent's instance. Without a file, it records nothing.
 type run struct {
