@@ -80,13 +80,13 @@ func (s *session) channel() string {
 
 // finish removes and answers a prompt, if it was not removed before.
 func (s *session) finish(p *prompt, end ending) {
-	if s.removePrompt(p) {
+	if p.leave(s) {
 		p.reply(end)
 	}
 }
 
-// removePrompt returns false if the prompt was removed before.
-func (s *session) removePrompt(p *prompt) bool {
+// leave removes the prompt from its session. It returns false if it was removed before.
+func (p *prompt) leave(s *session) bool {
 	i := slices.Index(s.prompts, p)
 	if i >= 0 {
 		s.prompts = slices.Delete(s.prompts, i, i+1)

@@ -132,7 +132,7 @@ func (s *session) endTurn(id string, end ending) {
 	for _, p := range s.prompts {
 		if p.turn == id {
 			end.usage(v.usage, p)
-			s.removePrompt(p)
+			p.leave(s)
 			v.afterReads(func() { p.reply(end) })
 			return
 		}
