@@ -237,6 +237,16 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("OwnURL %q: want http://host or https://host", cfg.OwnURL)
 	case cfg.Registry == nil:
 		return errors.New("no Registry given")
+	}
+	if err := errors.Join(cfg.checkLimits(), cfg.checkConsoles(), cfg.checkStrict()); err != nil {
+		return err
+	}
+	return ahp.CheckName("Instance", cfg.Instance)
+}
+
+// checkLimits is the part of check that a relay's configuration needs before NATS starts.
+func (cfg *Config) checkLimits() error {
+	switch {
 	case cfg.MaxFrame < 1:
 		return fmt.Errorf("MaxFrame is %d; want at least 1", cfg.MaxFrame)
 	case cfg.MaxFirstFrame < 1 || cfg.MaxFirstFrame > min(cfg.MaxFrame, maxFirst):
@@ -258,10 +268,7 @@ func (cfg *Config) check() error {
 			return fmt.Errorf("%q in Origins is not a pattern; want for example *.example.com", pattern)
 		}
 	}
-	if err := errors.Join(cfg.checkConsoles(), cfg.checkStrict()); err != nil {
-		return err
-	}
-	return ahp.CheckName("Instance", cfg.Instance)
+	return nil
 }
 
 func (cfg *Config) canvasOrigin() (canvas.Origin, error) {

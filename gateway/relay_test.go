@@ -113,6 +113,19 @@ func TestStartRelayFails(t *testing.T) {
 	r.Close() // a second Close does nothing
 }
 
+// TestCheckFindsBadLimits checks configurations, without a start. Check must find a bad limit, so that
+// nobody waits for NATS and the store to learn of it, and accept the defaults.
+func TestCheckFindsBadLimits(t *testing.T) {
+	var cfg RelayConfig
+	if err := cfg.Check(t.Context()); err != nil {
+		t.Errorf("Check of the defaults = %v; want no error", err)
+	}
+	cfg.Gateway.MaxFrame = -1
+	if err := cfg.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "MaxFrame is -1") {
+		t.Errorf("Check = %v; want MaxFrame is -1", err)
+	}
+}
+
 // MaxFrame is below the default of MaxFirstFrame, so MaxFirstFrame becomes equal to it.
 func TestMaxFrameBelowTheFirstFrameDefault(t *testing.T) {
 	cfg := Config{MaxFrame: 1000}.withDefaults()

@@ -78,6 +78,10 @@ const TrustFile = "nats-trust.conf"
 // Check returns an error for settings that contradict each other or would send tokens
 // over a network in plain text. It opens no port and no data directory.
 func (c *RelayConfig) Check(ctx context.Context) error {
+	limits := c.Gateway.withDefaults()
+	if err := limits.checkLimits(); err != nil {
+		return err
+	}
 	if err := c.TLS.check(c.Gateway.CanvasDomain); err != nil {
 		return err
 	}
