@@ -40,14 +40,16 @@ func (s *Server) set(text string, err error) (name string, _ error) {
 
 // build returns an account, and creates it if necessary. It waits while a route creates
 // the account without a claim: users of an account that never had a claim are refused,
-// even after an update.
+// even after an update. The route's mark expires the account, and NATS requests a claim
+// only once a second.
 func (s *Server) build(public string) (*server.Account, error) {
-	for {
+	for began := time.Now(); ; {
 		account, err := s.nats.LookupAccount(public)
-		if err != nil {
+		expired := errors.Is(err, server.ErrAccountExpired) && time.Since(began) < expiredWait
+		if err != nil && !expired {
 			return nil, fmt.Errorf("account: %w", err)
 		}
-		if isMade(s.nats, public) {
+		if !expired && isMade(s.nats, public) {
 			return account, nil
 		}
 		select {
@@ -57,6 +59,9 @@ func (s *Server) build(public string) (*server.Account, error) {
 		}
 	}
 }
+
+// expiredWait is how long build waits for a new claim of an expired account.
+const expiredWait = 3 * time.Second
 
 func (s *Server) account(public string) (*server.Account, bool) {
 	account, known := s.made.Load(public)
