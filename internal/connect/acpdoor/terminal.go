@@ -190,8 +190,9 @@ func (v *terminal) leave() {
 	if v.gone {
 		return
 	}
-	if v.left = !v.ready; v.left {
-		return // load calls leave
+	if !v.ready {
+		v.left = true // load calls leave again
+		return
 	}
 	if v.timer != nil && v.timer.Stop() {
 		v.timer = nil

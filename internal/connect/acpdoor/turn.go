@@ -20,7 +20,7 @@ type turn struct {
 	parts   int              // number of parts without an id that were shown
 	tools   map[string]*tool
 	usage   json.RawMessage
-	reads   []<-chan struct{} // closed when what read has started has ended
+	reads   []<-chan struct{} // one for each call of read; closed when the reading has ended
 }
 
 // A text is one part of an answer.
