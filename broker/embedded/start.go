@@ -50,6 +50,9 @@ const (
 
 	startTimeout = 10 * time.Second
 	startPoll    = 50 * time.Millisecond
+
+	answerTime = 2 * time.Second // how long a stop waits for JetStream's answers
+	answerPoll = time.Millisecond
 )
 
 // Start starts a NATS server, and returns when it accepts connections. Errors name the
@@ -133,6 +136,7 @@ func (s *Server) Close() {
 		if s.port != nil {
 			s.port.close()
 		}
+		s.awaitStore()
 		// Shutdown leaves open the copies of streams that this server creates at that time. So JetStream as
 		// a whole ends first, unless this server leads it: a leader would pause for 2 s.
 		if s.nats.JetStreamIsClustered() && !s.nats.JetStreamIsLeader() {
@@ -141,6 +145,16 @@ func (s *Server) Close() {
 		s.nats.Shutdown()
 		s.nats.WaitForShutdown()
 	})
+}
+
+// awaitStore returns when JetStream has answered all requests, after answerTime at the latest. A
+// shutdown does not wait for a stream that is being created, and would leave its files open.
+func (s *Server) awaitStore() {
+	for until := time.Now().Add(answerTime); time.Now().Before(until); time.Sleep(answerPoll) {
+		if info, err := s.nats.Jsz(nil); err != nil || info.API.Inflight == 0 {
+			return
+		}
+	}
 }
 
 func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
