@@ -111,6 +111,8 @@ func (s *seals) subscribe(of sealed.Identity, b vaultBrowser) (verifier string, 
 		switch _, err := b.Encrypt([]byte("{}")); {
 		case err != nil:
 			return "", fmt.Errorf("the browser's keys: %w", err)
+		case len(b.P256dh) > notice.MaxKey:
+			return "", fmt.Errorf("the browser's keys: p256dh has %d bytes; want at most %d", len(b.P256dh), notice.MaxKey)
 		case len(b.Target) > maxTarget || strings.Trim(b.Target, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			return "", errors.New("way: want the id of the browser's notification target")
 		}
@@ -250,7 +252,7 @@ func (p *pending) pushes(host string, signer *sealed.Device, browsers []browser)
 		if err != nil {
 			return nil, err // too long, although all parts have bounds
 		}
-		list = append(list, notice.Push{Target: b.Target, Data: data})
+		list = append(list, notice.Push{Target: b.Target, P256dh: b.P256dh, Data: data})
 	}
 	return list, nil
 }

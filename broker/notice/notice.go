@@ -114,8 +114,9 @@ type Event struct {
 
 // A Push is an encrypted message from a sealed host to a browser, which alone can read it.
 type Push struct {
-	Target string `json:"way"`  // id of the browser's notification target at the relay
-	Data   []byte `json:"data"` // encrypted for the push service as aes128gcm (RFC 8291)
+	Target string `json:"way"`              // id of the browser's notification target at the relay
+	P256dh string `json:"p256dh,omitempty"` // the browser's key that Data is encrypted for; "" from host-agents up to 1.0.0-rc.1
+	Data   []byte `json:"data"`             // encrypted for the push service as aes128gcm (RFC 8291)
 }
 
 // Limits of events and reports.
@@ -134,6 +135,7 @@ const (
 	MaxReport = 512 << 10 // bytes
 	MaxPushes = 16        // for an event
 	MaxPush   = 4096      // bytes of a push
+	MaxKey    = 100       // bytes of a browser's key
 
 	MaxSealed = 5 // events and ends in a sealed host's report, because of their pushes
 )
@@ -256,7 +258,7 @@ func checkPushes(pushes []Push) error {
 		return fmt.Errorf("%d pushes of an event; want at most %d", len(pushes), MaxPushes)
 	}
 	for _, p := range pushes {
-		if !isID(p.Target) || len(p.Data) == 0 || len(p.Data) > MaxPush {
+		if !isID(p.Target) || len(p.Data) == 0 || len(p.Data) > MaxPush || len(p.P256dh) > MaxKey {
 			return fmt.Errorf("push of %d bytes for %.70q", len(p.Data), p.Target)
 		}
 	}
@@ -264,10 +266,10 @@ func checkPushes(pushes []Push) error {
 }
 
 // Push returns the push for a notification target, or nil.
-func (e *Event) Push(way string) []byte {
-	for _, p := range e.Pushes {
-		if p.Target == way {
-			return p.Data
+func (e *Event) Push(way string) *Push {
+	for i := range e.Pushes {
+		if p := &e.Pushes[i]; p.Target == way {
+			return p
 		}
 	}
 	return nil

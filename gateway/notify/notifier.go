@@ -430,7 +430,7 @@ func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	open, known, release := n.isOpen(ctx, job)
 	defer release()
 	switch {
-	case !good, !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:
+	case !good, !t.reads(e), !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:
 		n.queue.done(job.ID, nil)
 		return
 	case now.After(job.Until):

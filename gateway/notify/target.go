@@ -180,10 +180,21 @@ func (t *Target) wants(kind notice.Kind) bool {
 }
 
 // reads reports whether a target can show an event. If the host is sealed, a browser can
-// show only what the host has encrypted for it. All other targets show a line without
-// content.
+// show only what the host has encrypted for it; until the host has the keys of a renewed subscription,
+// it shows that an agent needs the person. All other targets show a line without content.
 func (t *Target) reads(e *notice.Event) bool {
-	return !e.Kind.IsSealed() || t.Kind != WebPush || e.Push(t.ID) != nil
+	if !e.Kind.IsSealed() || t.Kind != WebPush {
+		return true
+	}
+	push := e.Push(t.ID)
+	return push != nil && (e.Kind.Needs() || t.decrypts(push))
+}
+
+// decrypts reports whether a sealed host has encrypted a push for the target's present
+// subscription. A renewed subscription has new keys, which the relay may get before the host.
+func (t *Target) decrypts(p *notice.Push) bool {
+	trimmed := func(key string) string { return strings.TrimRight(key, "=") }
+	return p.P256dh == "" || trimmed(p.P256dh) == trimmed(t.Keys.P256dh)
 }
 
 // A Result classifies a delivery attempt.

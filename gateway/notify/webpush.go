@@ -86,7 +86,9 @@ func (p *webPush) send(ctx context.Context, job *Job, t *Target, m *Message) out
 	}
 	var client webpush.HTTPClient = p.client
 	if job.Event.Kind.IsSealed() {
-		client = forwarder{p.client, job.Event.Push(t.ID)}
+		if push := job.Event.Push(t.ID); t.decrypts(push) {
+			client = forwarder{p.client, push.Data}
+		}
 	}
 	data, err := json.Marshal(m)
 	if len(data) > maxPush { // titles may be long
