@@ -103,8 +103,8 @@ func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) re
 	up := time.Now()
 	select {
 	case <-all:
-	case <-time.After(time.Minute):
-		t.Fatalf("%d of %d host-agents are connected after a minute; want all", len(back), n)
+	case <-time.After(natssite.Patience):
+		t.Fatalf("%d of %d host-agents are connected after %v; want all", len(back), n, natssite.Patience)
 	}
 	r := returned{fetched: int(fetched.Load())}
 	for _, at := range back {

@@ -49,7 +49,7 @@ func (p *page) notifications() string {
 func TestNotificationsEndWithAnAnswer(t *testing.T) {
 	t.Parallel()
 	p := newBrowser(t, nil)
-	s := startStack(t)
+	s := startStackWith(t, stackConfig{still: true}) // a turn that ends would be one more delivery
 	origin := "http://" + s.proxy.Addr().String()
 	latest := p.allowNotifications(origin)
 	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
