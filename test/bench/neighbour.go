@@ -37,6 +37,9 @@ const busyClients = 64
 // floodConns is the number of connections that a malicious host-agent opens.
 const floodConns = 8
 
+// stalledReaders is the number of a tenant's clients that read nothing while their host streams.
+const stalledReaders = 2000
+
 // noiseTime is how long a noise lasts.
 const noiseTime = 1300 * time.Millisecond
 
@@ -51,8 +54,8 @@ func neighbourOver(b *testbed, natsTCP bool) []Figure {
 	var busyURL string
 	must.Do(busyHost.Call("Host.URL", loadgen.None{}, &busyURL))
 	viewer := b.start(name+"-viewer", loadgen.ClientsRole)
-	shared := b.site(siteConfig{name: name, natsTCP: natsTCP, hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}})
-	apart := b.site(siteConfig{name: name + "-apart", natsTCP: natsTCP, tenants: []string{"busy"}, upstreams: []string{busyURL}})
+	shared := b.site(siteConfig{name: name, natsTCP: natsTCP, hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}, relayFlags: audienceLimits})
+	apart := b.site(siteConfig{name: name + "-apart", natsTCP: natsTCP, tenants: []string{"busy"}, upstreams: []string{busyURL}, relayFlags: audienceLimits})
 	if !b.o.Tiny {
 		for _, pid := range []int{busyHost.Pid(), viewer.Pid(), shared.agents[1].Pid(), apart.agents[0].Pid()} {
 			must.Do(onlyIdle(pid))
@@ -87,7 +90,7 @@ type noise struct {
 	work, unit  string // describes the noise itself
 	what, means string // describes the requests beside it
 	make        func() (rate float64)
-	pause       time.Duration // wait after the noise, until the relay has read all messages
+	after       func() // restores silence, and returns when the relay has read all messages
 
 	rate   series
 	during [2]series
@@ -116,7 +119,7 @@ func (b *testbed) noises(s *site, i int) []*noise {
 			must.Do(viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking, Request: 512, Answer: 512, For: long}, &reply))
 			return float64(reply.Delays.Count) / reply.Took.Seconds() / 1e3
 		},
-	}}
+	}, b.stallers(busy, s.cfg.name+"-stalled")}
 	if !s.cfg.natsTCP {
 		return list
 	}
@@ -129,16 +132,38 @@ func (b *testbed) noises(s *site, i int) []*noise {
 				must.Do(viewer.Call("Clients.Flood", f.args, &messages))
 				return float64(messages) / f.args.For.Seconds() / 1e6
 			},
-			pause: b.long(time.Second),
+			after: func() { time.Sleep(b.long(time.Second)) },
 		})
 	}
 	return list
 }
 
+// stallers returns the noise of clients that read nothing while their host streams to
+// them. Afterwards, they read everything.
+func (b *testbed) stallers(s *system, name string) *noise {
+	readers := b.many(stalledReaders)
+	crowd := b.join(s, name, readers+1, readers, 2048)
+	return &noise{
+		work: fmt.Sprintf("actions of a host whose %d clients read nothing", readers), unit: "k/s",
+		what: fmt.Sprintf("%d stalled readers of another tenant", readers), means: "Nor do phones in a tunnel.",
+		make: func() float64 {
+			crowd.pause(true)
+			heard := crowd.hear(half, b.long(noiseTime), false)
+			return float64(heard.Actions) / heard.Took.Seconds() / 1e3
+		},
+		after: func() {
+			crowd.pause(false)
+			crowd.await()
+		},
+	}
+}
+
 // beside makes the noise, and calls measure meanwhile.
 func (n *noise) beside(measure func() loadgen.Delays) {
 	must.Both(func() { note(&n.during, measure()) }, func() { n.rate = append(n.rate, n.make()) })
-	time.Sleep(n.pause)
+	if n.after != nil {
+		n.after()
+	}
 }
 
 // figures compares the delays beside the noise with the delays without it, and with

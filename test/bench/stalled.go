@@ -45,14 +45,17 @@ func stalled(b *testbed) []Figure {
 // hearDisturbed is hear while the quiet reader reads nothing, after its connection is
 // full. In the end, the quiet reader receives everything that it has missed.
 func (c *crowd) hearDisturbed(d time.Duration) (s sample) {
-	pause := loadgen.PauseArgs{Group: c.groups[0], Reader: 0, On: true}
-	must.Do(c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}))
+	c.pause(true)
 	c.hear(half, d/2, false)
 	s = c.hear(half, d, true)
-	pause.On = false
-	must.Do(c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}))
+	c.pause(false)
 	c.await()
 	return s
+}
+
+// pause makes the quiet readers of the first channel stop reading, or read again.
+func (c *crowd) pause(on bool) {
+	must.Do(c.bed.clients.Call("Clients.Pause", loadgen.PauseArgs{Group: c.groups[0], On: on}, &loadgen.None{}))
 }
 
 // await waits until all readers, the quiet reader included, have received everything.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"sync"
@@ -89,6 +90,10 @@ const (
 	sealedConnectors = 32
 )
 
+// quietBuffer is the size of a quiet reader's receive buffer in bytes. It is small, so that the
+// sender notices soon that the reader has stopped.
+const quietBuffer = 4096
+
 // Connect connects readers, and returns when all can receive actions. took is the time
 // that this took.
 func (c *Clients) Connect(args ConnectArgs, took *time.Duration) error {
@@ -110,7 +115,10 @@ func (c *Clients) Connect(args ConnectArgs, took *time.Duration) error {
 			if err != nil {
 				return fmt.Errorf("reader %d: %w", r.index, err)
 			}
-			return c.loop.add(r, ws)
+			if tcp, ok := ws.Conn.(*net.TCPConn); ok && r.quiet {
+				err = tcp.SetReadBuffer(quietBuffer)
+			}
+			return errors.Join(err, c.loop.add(r, ws))
 		})
 	}
 	err = all.Wait()
@@ -218,18 +226,22 @@ func summary(delays []time.Duration) Delays {
 
 // PauseArgs are the arguments of Pause.
 type PauseArgs struct {
-	Group  string
-	Reader int
-	On     bool
+	Group string
+	On    bool
 }
 
-// Pause makes a reader stop reading, or read again.
+// Pause makes a group's quiet readers stop reading, or read again.
 func (c *Clients) Pause(args PauseArgs, _ *None) error {
 	g, err := c.group(args.Group)
 	if err != nil {
 		return err
 	}
-	return c.loop.pause(g.readers[args.Reader], args.On)
+	for _, r := range g.readers {
+		if r.quiet {
+			err = errors.Join(err, c.loop.pause(r, args.On))
+		}
+	}
+	return err
 }
 
 // AwaitArgs are the arguments of Await.
