@@ -5,33 +5,13 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"ahprelay/auth"
-	"ahprelay/broker"
 )
 
 // TestReviveWhileAsked restarts the store while a relay sends requests to it. The store must keep its
 // data and count each later request once. The race detector must find nothing.
 func TestReviveWhileAsked(t *testing.T) {
 	t.Parallel()
-	keys, err := auth.LoadKeys(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Start(Config{Keys: keys, Store: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	conn, err := broker.DialRelay(t.Context(), broker.RelayDialConfig{Server: s, Keys: keys, Instance: "r"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := conn.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, js := startAlone(t)
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
 	if err != nil {
 		t.Fatal(err)

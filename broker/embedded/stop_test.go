@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"ahprelay/auth"
+	"ahprelay/broker"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -23,9 +23,7 @@ const noPeers = jetstream.ErrorCode(server.JSClusterNoPeersErrF)
 func TestStopDuringAssignmentLeavesNothing(t *testing.T) {
 	t.Parallel()
 	servers, replace := startThree(t)
-	nc := connect(t, servers[0])
-	defer nc.Close()
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(waitTime))
+	js, err := jetstream.New(dial(t, servers[0]).Conn(), jetstream.WithDefaultTimeout(waitTime))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,15 +56,8 @@ func TestStopDuringAssignmentLeavesNothing(t *testing.T) {
 func TestStopDuringCreationLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for range 5 {
-		keys, err := auth.LoadKeys(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := Start(Config{Keys: keys, Store: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		nc := connect(t, s)
+		s, js := startAlone(t)
+		nc := js.Conn()
 		for i := range 10 {
 			name := fmt.Sprint("stream-", i)
 			config, err := json.Marshal(jetstream.StreamConfig{Name: name, Subjects: []string{name}})
@@ -85,16 +76,32 @@ func TestStopDuringCreationLeavesNothing(t *testing.T) {
 	}
 }
 
-// connect returns a connection with a relay's authority.
-func connect(t *testing.T, s *Server) *nats.Conn {
+// startAlone starts a server that is in no cluster, and returns it with its store.
+func startAlone(t *testing.T) (*Server, jetstream.JetStream) {
 	t.Helper()
-	user, err := s.keys.Authority().RelayUser("")
+	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))
+	s, err := Start(Config{Keys: keys, Store: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return nc
+	t.Cleanup(s.Close)
+	return s, dial(t, s)
+}
+
+// dial connects to a server's store as a relay does.
+func dial(t *testing.T, s *Server) jetstream.JetStream {
+	t.Helper()
+	conn, err := broker.DialRelay(t.Context(), broker.RelayDialConfig{Server: s, Keys: s.keys, Instance: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := conn.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }
