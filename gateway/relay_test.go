@@ -113,8 +113,8 @@ func TestStartRelayFails(t *testing.T) {
 	r.Close() // a second Close does nothing
 }
 
-// TestCheckFindsBadLimits checks configurations, without a start. Check must find a bad limit, so that
-// nobody waits for NATS and the store to learn of it, and accept the defaults.
+// TestCheckFindsBadLimits checks configurations without a start. Check must find a bad limit before NATS
+// and the store start, and accept the defaults.
 func TestCheckFindsBadLimits(t *testing.T) {
 	var cfg RelayConfig
 	if err := cfg.Check(t.Context()); err != nil {

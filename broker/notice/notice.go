@@ -140,8 +140,8 @@ const (
 	MaxSealed = 5 // events and ends in a sealed host's report, because of their pushes
 )
 
-// ID returns the ID for an event which needs a person. What is the host's name for the
-// event within its session.
+// ID returns the ID for an event which needs a person. The host names the event, within
+// its session, by the text what.
 func ID(session, what string) string {
 	sum := sha256.Sum256([]byte(session + "\x00" + what))
 	return hex.EncodeToString(sum[:16])

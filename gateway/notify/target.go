@@ -179,9 +179,9 @@ func (t *Target) wants(kind notice.Kind) bool {
 	}))
 }
 
-// reads reports whether a target can show an event. If the host is sealed, a browser can
-// show only what the host has encrypted for it; until the host has the keys of a renewed subscription,
-// it shows that an agent needs the person. All other targets show a line without content.
+// reads reports whether a target can show an event. A browser can show a sealed host's events only
+// if the host has encrypted them for it. Until the host has the keys of a renewed subscription, the browser
+// shows that an agent needs the person. All other targets show a line without content.
 func (t *Target) reads(e *notice.Event) bool {
 	if !e.Kind.IsSealed() || t.Kind != WebPush {
 		return true
