@@ -124,8 +124,9 @@ type Link struct {
 	ask     bool      // the next ack requests an ack from the peer
 	gapAt   time.Time // when to report the gap after have; zero: there is none
 	gapWait time.Duration
-	moved   bool // have has grown since the last gap began, so a packet beyond have+1 shows a new gap
-	heardAt time.Time
+	moved   bool      // have has grown since the last gap began, so a packet beyond have+1 shows a new gap
+	heardAt time.Time // when the peer was last heard; later if this end stood still, see Tick
+	tickAt  time.Time // when the owner should call Tick at the latest; zero: it has not called Tick yet
 }
 
 // New returns one end of a link, for the wire version and epoch from the handshake.
@@ -366,8 +367,14 @@ func (l *Link) release(number uint64, now time.Time) {
 
 // Tick returns an ack packet if one is due, the latest time for the next call of Tick, and
 // whether the peer has been silent for too long. Receive, Seal and Done may bring that
-// time forward.
+// time forward. If Tick is called too late, this end stood still, and packets may wait to be
+// received: that time is not the peer's silence.
 func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
+	if late := now.Sub(l.tickAt); !l.tickAt.IsZero() && late > l.cfg.Probe {
+		if l.heardAt = l.heardAt.Add(late); l.heardAt.After(now) {
+			l.heardAt = now
+		}
+	}
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	var flags byte
 	speak := due(l.ackAt) || due(l.spokeAt.Add(l.cfg.Heartbeat))
@@ -386,7 +393,8 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	if speak {
 		ack = l.ack(flags, now)
 	}
-	return ack, l.deadline(), due(l.limit())
+	l.tickAt = l.deadline()
+	return ack, l.tickAt, due(l.limit())
 }
 
 // limit returns when a silent peer counts as lost. The resume window alone is too short: a

@@ -377,6 +377,36 @@ func TestWindowBoundsSmallPackets(t *testing.T) {
 	}
 }
 
+// TestTimeStoodStillIsNotThePeersSilence stops an end for an hour after silence of any length. The
+// link must survive that hour. It must be lost after the rest of the silence that is allowed, 7 s in
+// all.
+func TestTimeStoodStillIsNotThePeersSilence(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := link.New(link.Config{Resume: 5 * time.Second, Heartbeat: time.Second}, 1, testEpoch, testStart)
+		now, next, lost := testStart, testStart, false
+		silent := func(d time.Duration) {
+			for end := now.Add(d); now.Before(end) && !lost; {
+				if now = next; now.After(end) {
+					now = end
+				}
+				_, next, lost = l.Tick(now)
+			}
+		}
+		silent(time.Duration(rapid.IntRange(1, 6000).Draw(t, "ms")) * time.Millisecond)
+		left := 7*time.Second - next.Sub(testStart)
+		now = next.Add(time.Hour)
+		if _, next, lost = l.Tick(now); lost {
+			t.Fatalf("the link is lost after an hour without a call, with %v of silence left; want it open", left)
+		}
+		if silent(left - time.Millisecond); lost {
+			t.Fatal("the link is lost before 7 s of silence; want it open")
+		}
+		if silent(time.Millisecond); !lost {
+			t.Fatal("the link is open after 7 s of silence; want it lost")
+		}
+	})
+}
+
 // TestSilentPeerIsLost receives nothing from the peer. The link must be lost after the resume
 // window, a heartbeat and two probes (7 s here), not before, and no longer when the peer is heard.
 func TestSilentPeerIsLost(t *testing.T) {
