@@ -17,7 +17,7 @@ import (
 //      host-agent keeps the host connection for the next relay ([routing.RelayConn.Move]).
 //   2. Clients that are still connected, because they or their hosts do not read, get
 //      the close frame at once. Then their connections are cut.
-//   3. The remaining messages are delivered to host-agents.
+//   3. The remaining messages are delivered to host-agents, and the links end.
 //   4. Host-agents connected through /nats are asked to reconnect to a different relay.
 
 // drainTail divides the drain time: each of the last three steps gets 1/drainTail.
@@ -43,9 +43,9 @@ func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	for _, c := range s.hosts.all() {
 		c.giveUp("drain", "still connected when the relay stops")
 	}
-	settled, cancel := before(ctx, tail)
+	ended, cancel := before(ctx, tail)
 	defer cancel()
-	s.hosts.settle(settled)
+	s.hosts.end(ended)
 	s.agents.Dismiss(ctx)
 }
 
@@ -96,16 +96,22 @@ func wait[T any](ctx context.Context, happened <-chan T) {
 	}
 }
 
-// settle returns when host-agents have confirmed all messages, or ctx ends.
-func (h *hosts) settle(ctx context.Context) {
+// end delivers the remaining messages to host-agents, and ends all links with a bye. It returns
+// when host-agents have confirmed the messages and the byes are sent, or ctx ends. A host-agent
+// that is connected through this relay could not receive a later bye.
+func (h *hosts) end(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.entries {
-		if e.link != nil && e.link.link != nil {
-			link := e.link.link
-			wg.Go(func() { link.Settle(ctx) })
+		if l := e.link; l != nil && l.link != nil {
+			link := l.link
+			wg.Go(func() {
+				link.Settle(ctx)
+				l.cancel(errRelayClosed)
+				wait(ctx, link.Ended())
+			})
 		}
 	}
 }

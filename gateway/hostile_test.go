@@ -378,7 +378,7 @@ func TestLowerLimitOfHostAgentApplies(t *testing.T) {
 
 // TestDrainClosesAllClients: Drain spreads the closing of three clients over 3 s. Each
 // client gets its waiting message first, and a client that reads nothing delays Drain
-// no longer than 10 s.
+// no longer than 10 s. The link to the host-agent ends too.
 func TestDrainClosesAllClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -399,6 +399,9 @@ func TestDrainClosesAllClients(t *testing.T) {
 		for _, c := range clients {
 			c.wantMessages(`{"method":"last words"}`)
 			c.wantClosed(ahp.CloseShuttingDown, "relay shutting down")
+		}
+		if w.links.Linked() {
+			w.Error("the host-agent still has a link to the relay; want it ended, because the host-agent loses its connection next")
 		}
 	})
 }

@@ -119,6 +119,7 @@ func TestMovedClientsMoveOn(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		c := w.dialMoved()
 		w.setState(registry.Offline, "", "asleep")
+		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		w.running.Go(func() { w.server.Drain(ctx, 0) })

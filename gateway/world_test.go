@@ -47,6 +47,7 @@ type world struct {
 	old    bool   // the host-agent lacks the feature "authority"
 
 	stopAgent func()
+	links     *link.AgentLinks // of the host-agent that was started last
 	running   sync.WaitGroup
 }
 
@@ -154,7 +155,7 @@ func (w *world) startAgent(cfg routing.AgentEndConfig) {
 		Trust: func() ([]ed25519.PublicKey, error) { return []ed25519.PublicKey{w.keys.Links().RelayKey()}, nil },
 	}, agent)
 	ctx, cancel := context.WithCancel(context.Background())
-	w.stopAgent = cancel
+	w.stopAgent, w.links = cancel, links
 	w.running.Go(func() { _ = links.Run(ctx) })
 	synctest.Wait()
 	w.setState(registry.Online, "agent1", "")

@@ -303,6 +303,9 @@ func (l *RelayLink) Settle(ctx context.Context) {
 	}
 }
 
+// Ended returns a channel that is closed when Run returns.
+func (l *RelayLink) Ended() <-chan struct{} { return l.done }
+
 func (l *RelayLink) subject(direction string) string {
 	return linkSubject(l.cfg.Tenant, l.cfg.Host, l.cfg.Agent, l.cfg.Relay, direction)
 }
