@@ -25,12 +25,13 @@ func BenchmarkWriter(b *testing.B) {
 	const clients, burst = 100, 20
 	frame := routing.Frame{Data: wire.EncodePiece(bytes.Repeat([]byte{'x'}, 512), true, true, false), Credit: 512}
 	var writers sync.WaitGroup
+	turns := newWriters(func(run func()) bool { writers.Go(run); return true })
 	var boxes []*outbox
 	for range clients {
 		boxes = append(boxes, &outbox{
 			sock: &wire.Socket{Conn: wire.NewConn(context.Background(), sinkConn{}, time.Minute)}, limit: 8 << 20,
 			written: func(int) {}, ended: func(closing) {},
-			spawn: func(run func()) bool { writers.Go(run); return true },
+			writers: turns,
 		})
 	}
 	b.SetBytes(clients * burst * int64(len(frame.Data)))

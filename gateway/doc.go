@@ -54,7 +54,7 @@
 //	credential       the client's first and latest tokens, and their expiry
 //	pendingMessages  messages waiting for a connection to the host
 //	load             memory for a client's messages to its host, and their last progress
-//	outbox           frames queued for a client
+//	outbox           frames queued for a client; writers lets a tenant's outboxes write in turns
 //	liveness         pings and the client's answers
 //	tickets          a client's requests for canvases by URL
 //	budget           bytes queued for all clients; uploads schedules large messages
@@ -66,6 +66,6 @@
 // Server.spawn starts all goroutines of a Server, and Close waits for them. The network
 // connections of WebSockets end with the Server, which unblocks their readers and
 // writers. Lock order: a client's lock or its load's, then those of hosts, registry
-// and package routing, then an outbox's, then the Server's. While the locks of
+// and package routing, then an outbox's, then that of writers, then the Server's. While the locks of
 // credential, uploads and reports are held, only counters and the log are called.
 package gateway

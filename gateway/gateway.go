@@ -41,6 +41,7 @@ type Server struct {
 	audit      *audit.Log
 	limits     *admission.Limiter
 	shares     *fair.Shares // of the processors, among tenants
+	writers    *writers     // of clients' frames
 	revoked    *registry.Revocations
 	board      *notify.Board
 	caller     *authn.Checker // authenticates requests
@@ -94,6 +95,7 @@ func newServer(cfg Config, origin canvas.Origin, known directory, revoked *regis
 		board: notify.NewBoard(),
 	}
 	s.life, s.cancel = context.WithCancel(context.Background())
+	s.writers = newWriters(s.spawn)
 	s.hosts = newHosts(s.life, &s.cfg, known, s.spawn)
 	s.hosts.budget, s.hosts.cutOff = s.budget, &s.cutOff
 	s.reports = newReports(s.cfg.Log)

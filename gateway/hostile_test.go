@@ -269,13 +269,13 @@ func TestFullQueueEndsWithoutFurtherDelay(t *testing.T) {
 		out := w.server.hosts.all()[0].out
 		begin := make(chan struct{})
 		out.mu.Lock()
-		spawn := out.spawn
-		out.spawn = func(run func()) bool {
+		spawn := out.writers.spawn
+		out.writers = newWriters(func(run func()) bool {
 			return spawn(func() {
 				<-begin
 				run()
 			})
-		}
+		})
 		out.mu.Unlock()
 		ping := routing.Frame{Data: frame(wire.FinBit|wire.OpPing, make([]byte, 125))}
 		for out.queued() <= 1<<20 {

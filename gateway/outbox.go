@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
@@ -26,19 +27,22 @@ const maxOwn = 256
 // flushTime limits the delivery of queued data and of the close frame after it.
 const flushTime = 30 * time.Second
 
-// An outbox queues frames for a client. While the queue has frames, one goroutine writes
-// them in as few system calls as possible.
+// An outbox queues frames for a client. While the queue has frames, the outbox and the tenant's other
+// outboxes take turns at writing, each in as few system calls as possible.
 type outbox struct {
 	sock    *wire.Socket
 	limit   int                   // when bytes exceeds it, push closes the client
 	budget  *budget               // shared by all clients
 	written func(credit int)      // called with the credit of written frames
 	ended   func(end closing)     // called once, last: the queue of a closed outbox is empty, or writing has failed
-	spawn   func(func()) bool     // starts a goroutine that the server waits for
-	packing wire.Packing          // compression; used only by run, except packing.On, which is read-only
+	writers *writers              // gives the outbox a place to write, in turn
+	tenant  string                // of the host; shares places
+	packing wire.Packing          // compression; used only by write, except packing.On, which is read-only
 	delayed func(seconds float64) // observes the delay of a sample of writes; nil: not measured
 
-	mu      lockorder.Mutex[lockorder.Outbox] // guards the fields below; only spawn, budget and packing are called under it
+	placed atomic.Bool // the outbox has a place; see writers
+
+	mu      lockorder.Mutex[lockorder.Outbox] // guards the fields below; only writers.add, budget and packing are called under it
 	queue   []routing.Frame                   // frames to write, from head on
 	head    int
 	bytes   int      // bytes in queue, with frameCost
@@ -47,7 +51,7 @@ type outbox struct {
 	passed  uint64   // bytes of all frames that the kernel has accepted
 	midway  bool     // a fragmented message is incomplete
 	own     [][]byte // the relay's own messages, which wait for the end of that message
-	writing bool
+	writing bool     // the outbox has a place or waits for one
 	sampler routing.Sampler
 	since   time.Time // when a frame last arrived in the empty queue; zero: not measured
 	closing *closing  // set once no more frames are accepted
@@ -193,11 +197,27 @@ func (o *outbox) endLocked(end closing) {
 func (o *outbox) startLocked() {
 	if !o.writing {
 		o.writing = true
-		if !o.spawn(o.run) { // the server has ended
-			o.dropLocked()
-			o.closing = &closing{code: wire.CloseLost, lost: true}
-		}
+		o.waitLocked()
 	}
+}
+
+// waitLocked makes the outbox wait for a place.
+func (o *outbox) waitLocked() {
+	if !o.writers.add(o) {
+		o.loseLocked()
+	}
+}
+
+// lose discards the frames of an outbox that gets no place, because the server has ended.
+func (o *outbox) lose() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.loseLocked()
+}
+
+func (o *outbox) loseLocked() {
+	o.dropLocked()
+	o.closing = &closing{code: wire.CloseLost, lost: true}
 }
 
 func (o *outbox) dropLocked() {
@@ -232,30 +252,50 @@ type writeBatch struct {
 
 var writeBatches = sync.Pool{New: func() any { return new(writeBatch) }}
 
-func (o *outbox) run() {
-	l := writeBatches.Get().(*writeBatch)
-	defer writeBatches.Put(l)
-	for {
-		end, more := o.nextBatch(l)
-		if end != nil {
-			o.ended(*end)    // writes the close frame, and may block
-			o.overdue.Stop() // was set together with closing
-		}
-		if !more {
-			return
-		}
-		err := o.sock.Write(o.join(l))
-		o.wrote(l, err)
-		if err != nil {
-			o.ended(o.fail(err))
-			return
-		}
+// write writes a batch at the outbox's place. more reports whether the outbox may have further frames,
+// and kept whether the caller still has the place.
+func (o *outbox) write(l *writeBatch) (more, kept bool) {
+	o.placed.Store(true)
+	end, more, kept := o.nextBatch(l)
+	if end != nil {
+		o.leavePlace()
+		o.ended(*end)    // writes the close frame, and may block
+		o.overdue.Stop() // was set together with closing
+		return false, false
+	}
+	if !more {
+		return false, kept
+	}
+	err := o.sock.Write(o.join(l))
+	o.wrote(l, err)
+	if err != nil {
+		o.leavePlace()
+		o.ended(o.fail(err))
+		return false, false
+	}
+	if o.placed.Swap(false) {
+		return true, true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.writing = o.head < len(o.queue) || o.closing != nil; o.writing {
+		o.waitLocked()
+	}
+	return true, false
+}
+
+// leavePlace gives up the outbox's place, if it has one. It is called before a call that may block,
+// such as a write whose batch the kernel does not accept at once.
+func (o *outbox) leavePlace() {
+	if o.placed.Swap(false) {
+		o.writers.leave(o.tenant)
 	}
 }
 
 // nextBatch moves frames from the queue into a batch. If the queue is empty, it returns
-// the reason for the end, or nil and false if the outbox has not ended.
-func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
+// the reason for the end, or nil and false if the outbox has not ended. In the second case the
+// outbox is at its place no longer, and kept reports whether the caller still has that place.
+func (o *outbox) nextBatch(l *writeBatch) (end *closing, more, kept bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l.since = o.since
@@ -281,13 +321,13 @@ func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
 	}
 	switch {
 	case len(l.frames) > 0:
-		return nil, true
+		return nil, true, true
 	case o.closing != nil:
 		end := *o.closing
-		return &end, false // writing stays true: run does not start again
+		return &end, false, false // writing stays true: the outbox does not write again
 	}
-	o.writing = false
-	return nil, false
+	kept, o.writing = o.placed.Swap(false), false
+	return nil, false, kept
 }
 
 // scratch are pools of buffers for joining frames, in three sizes. A buffer no larger

@@ -24,7 +24,7 @@ type outboxEnd struct {
 	mu      sync.Mutex
 	credits []int
 	ends    []closing
-	writers int
+	running int
 	most    int // highest number of concurrent writers
 	wg      sync.WaitGroup
 }
@@ -38,14 +38,14 @@ func newOutboxEnd(t *testing.T, limit int) *outboxEnd {
 		limit:   limit,
 		written: func(credit int) { e.note(func() { e.credits = append(e.credits, credit) }) },
 		ended:   func(end closing) { e.note(func() { e.ends = append(e.ends, end) }) },
-		spawn: func(run func()) bool {
+		writers: newWriters(func(run func()) bool {
 			e.wg.Go(func() {
-				e.note(func() { e.writers++; e.most = max(e.most, e.writers) })
+				e.note(func() { e.running++; e.most = max(e.most, e.running) })
 				run()
-				e.note(func() { e.writers-- })
+				e.note(func() { e.running-- })
 			})
 			return true
-		},
+		}),
 	}
 	t.Cleanup(func() {
 		_ = far.Close()

@@ -203,7 +203,8 @@ func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, rem
 		begun: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	c.begin = sync.OnceFunc(func() { close(c.begun) })
-	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn, delayed: s.metrics.delays.Observe}
+	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, writers: s.writers, tenant: host.tenant, delayed: s.metrics.delays.Observe}
+	sock.Conn.OnBlock(c.out.leavePlace)
 	c.out.packing.On = sock.Compresses && s.cfg.Compress.Pays(sock.Conn.Conn, remote)
 	sock.Conn.WaitQuietly()
 	c.load.budget, c.load.conn, c.load.ctx, c.load.upload.conn = s.budget, sock.Conn, ctx, sock.Conn

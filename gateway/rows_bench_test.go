@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,13 +46,11 @@ func BenchmarkRows(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			relay := routing.NewRelayEnd(routing.RelayEndConfig{Agent: "agent", Encode: wire.EncodePiece})
 			relay.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, quietLines{})
-			done := make(chan struct{}, clients)
+			var writing sync.WaitGroup
+			writers := newWriters(func(run func()) bool { writing.Go(run); return true })
 			for range clients {
 				sock := &wire.Socket{Conn: wire.NewConn(context.Background(), sink{}, time.Second)}
-				out := &outbox{sock: sock, limit: 8 << 20, budget: newBudget(1<<30, 128<<20), spawn: func(run func()) bool {
-					go func() { run(); done <- struct{}{} }()
-					return true
-				}}
+				out := &outbox{sock: sock, limit: 8 << 20, budget: newBudget(1<<30, 128<<20), writers: writers}
 				if _, err := relay.Open(routing.Open{ID: "c"}, discardClient{out}); err != nil {
 					b.Fatal(err)
 				}
@@ -86,9 +85,7 @@ func BenchmarkRows(b *testing.B) {
 					b.Fatal(ok, err)
 				}
 				next += uint64(row + spread - 1)
-				for range clients {
-					<-done
-				}
+				writing.Wait()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*clients*row), "ns/delivery")
 		})

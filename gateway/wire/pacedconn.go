@@ -88,6 +88,7 @@ type pace struct {
 	Written  atomic.Uint64 // bytes accepted by the kernel
 	waited   atomic.Int64  // Unix time in ns at which a Write last blocked
 	standing atomic.Int64  // Unix time in ns since which the current Write is blocked; 0: none is
+	blocks   func()        // see OnBlock
 }
 
 // paced puts a pacedConn below conn if there is none, and returns the connection with its
@@ -140,6 +141,10 @@ const (
 	stallLooks = 4
 )
 
+// OnBlock sets a function that a Write calls before it waits, if the kernel has not accepted all bytes
+// at once. It must be set before the first Write.
+func (p *pace) OnBlock(f func()) { p.blocks = f }
+
 // StandsSince returns the time since which the current write is blocked, or zero if none
 // is.
 func (p *pace) StandsSince() time.Time {
@@ -177,6 +182,9 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 	}
 	if n == len(p) {
 		return n, nil
+	}
+	if c.blocks != nil {
+		c.blocks()
 	}
 	m, err := c.writeOn(p[n:], stall)
 	return n + m, err

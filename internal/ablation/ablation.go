@@ -25,6 +25,7 @@ var (
 	OwnFrames      = off("own-frames")      // package hostagent: the host's frames are read in place
 	FrameCache     = off("frame-cache")     // package hostagent: repeated messages are parsed once
 	Delays         = off("delays")          // package routing: the delay of messages is measured
+	WriteTurns     = off("write-turns")     // package gateway: a tenant's clients are written to in turns
 )
 
 // off reports whether an optimization is in the list.

@@ -33,6 +33,7 @@ var (
 	relayIdle   = quantity{"idle client: of the relay", "KiB"}
 	agentIdle   = quantity{"idle client: of the host-agent", "KiB"}
 	tlsIdleCost = quantity{"idle client with TLS: of the relay", "KiB"}
+	stallDelay  = quantity{"request and answer of 512 B beside 2,000 stalled readers of another tenant: p99", "ms"}
 	returnCost  = quantity{"a host-agent of 500 comes back to a restarted relay: of the relay, with its start", "ms"}
 )
 
@@ -53,6 +54,7 @@ var ablations = []ablation{
 	{"own-frames", []quantity{agentFull, agentBursts, agentIdle}},
 	{"frame-cache", []quantity{agentFull, agentBursts}},
 	{timerSlack, []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, askDelay, askCost}},
+	{"write-turns", []quantity{stallDelay, relayFull, relayBursts, burstDelay}},
 	{"delays", []quantity{relayFull, agentFull, askCost}},
 }
 
@@ -115,11 +117,16 @@ func (b *testbed) ablate(a ablation) []Figure {
 	for i := range pair {
 		pair[i] = &variant{is: map[quantity]series{}}
 	}
-	if slices.ContainsFunc(a.what, func(q quantity) bool { return q != relayIdle && q != agentIdle && q != tlsIdleCost && q != returnCost }) {
+	if slices.ContainsFunc(a.what, func(q quantity) bool {
+		return q != relayIdle && q != agentIdle && q != tlsIdleCost && q != returnCost && q != stallDelay
+	}) {
 		b.ablateBusy(a, pair)
 	}
 	if slices.Contains(a.what, returnCost) {
 		b.ablateReturns(a, pair)
+	}
+	if slices.Contains(a.what, stallDelay) {
+		b.ablateStalled(a, pair)
 	}
 	for _, q := range []struct {
 		tls bool
@@ -173,6 +180,29 @@ func (b *testbed) ablateReturns(a ablation, pair [2]*variant) {
 		used, _ := sites[i].restart(n)
 		pair[i].note(returnCost, ms(used)/float64(n))
 	})
+}
+
+// ablateStalled measures the requests of a tenant while another tenant's clients read nothing.
+func (b *testbed) ablateStalled(a ablation, pair [2]*variant) {
+	other, busyURL := b.noisy("stalled-" + a.name)
+	var stalls [2]*noise
+	var names [2]string
+	for i := range pair {
+		names[i] = fmt.Sprintf("stalled-%s-%d", a.name, i)
+		end := b.as(a, i)
+		s := b.site(siteConfig{name: names[i], hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}, relayFlags: audienceLimits})
+		end()
+		defer s.end()
+		other.onlyIdle(s.agents[1].Pid())
+		s.system(0).callers(b.clients, names[i], b.many(4))
+		stalls[i] = other.stallers(s.system(1), names[i])
+	}
+	b.inTurns(b.o.Rounds, func(i int) {
+		stalls[i].beside(func() loadgen.Delays { return b.exchange(names[i]) })
+	})
+	for i, v := range pair {
+		v.is[stallDelay] = stalls[i].during[1]
+	}
 }
 
 // ablateBusy measures a pair of variants while the host streams and while clients send

@@ -50,20 +50,11 @@ func neighbourOver(b *testbed, natsTCP bool) []Figure {
 	if natsTCP {
 		name, way = "tcp", ", NATS over TCP"
 	}
-	busyHost := b.start(name+"-busy-host", loadgen.HostRole)
-	var busyURL string
-	must.Do(busyHost.Call("Host.URL", loadgen.None{}, &busyURL))
-	viewer := b.start(name+"-viewer", loadgen.ClientsRole)
+	other, busyURL := b.noisy(name)
 	shared := b.site(siteConfig{name: name, natsTCP: natsTCP, hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}, relayFlags: audienceLimits})
 	apart := b.site(siteConfig{name: name + "-apart", natsTCP: natsTCP, tenants: []string{"busy"}, upstreams: []string{busyURL}, relayFlags: audienceLimits})
-	if !b.o.Tiny {
-		for _, pid := range []int{busyHost.Pid(), viewer.Pid(), shared.agents[1].Pid(), apart.agents[0].Pid()} {
-			must.Do(onlyIdle(pid))
-		}
-	}
+	other.onlyIdle(shared.agents[1].Pid(), apart.agents[0].Pid())
 	shared.system(0).callers(b.clients, name+"-quiet", b.many(4))
-	other := *b
-	other.host, other.clients = busyHost, viewer
 	here := other.noises(shared, 1)
 	there := other.noises(apart, 0)
 	measure := func() loadgen.Delays { return b.exchange(name + "-quiet") }
@@ -82,6 +73,27 @@ func neighbourOver(b *testbed, natsTCP bool) []Figure {
 		figures = append(figures, n.figures(way, alone, there[i].during)...)
 	}
 	return figures
+}
+
+// noisy returns a testbed with a host and clients of its own, for a tenant that makes noise, and
+// the host's URL.
+func (b *testbed) noisy(name string) (other *testbed, url string) {
+	bed := *b
+	bed.host, bed.clients = b.start(name+"-busy-host", loadgen.HostRole), b.start(name+"-viewer", loadgen.ClientsRole)
+	must.Do(bed.host.Call("Host.URL", loadgen.None{}, &url))
+	bed.onlyIdle(bed.host.Pid(), bed.clients.Pid())
+	return &bed, url
+}
+
+// onlyIdle makes processes run only while no other process wants their processor, except in a
+// tiny run.
+func (b *testbed) onlyIdle(pids ...int) {
+	if b.o.Tiny {
+		return
+	}
+	for _, pid := range pids {
+		must.Do(onlyIdle(pid))
+	}
 }
 
 // A noise is something that a tenant does as fast as it can. It has the delays, p50 and

@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"math"
+	"runtime"
+	"sync"
+
+	"ahprelay/internal/ablation"
+)
+
+// yieldAfter is the number of batches after which a writing goroutine lets other goroutines run. Without
+// that, it keeps its processor for 10 ms.
+const yieldAfter = 8
+
+// writers lets outboxes write. The outboxes of a tenant take turns, a batch each, at a few places, which are
+// goroutines. A tenant with thousands of clients therefore has only a few goroutines that are ready to run, and
+// other tenants' goroutines soon get a processor. An outbox leaves its place while the kernel does not accept
+// its batch.
+type writers struct {
+	places int               // of each tenant
+	spawn  func(func()) bool // starts a goroutine that the server waits for; may be called under mu
+
+	mu      sync.Mutex // guards the field below and its values
+	tenants map[string]*writing
+}
+
+// A writing is the state of a tenant with outboxes that write. It is nil for any other tenant.
+type writing struct {
+	busy  int       // number of places in use
+	queue []*outbox // outboxes that wait for a place, from head on
+	head  int
+}
+
+func newWriters(spawn func(func()) bool) *writers {
+	w := &writers{places: runtime.GOMAXPROCS(0), spawn: spawn, tenants: map[string]*writing{}}
+	if ablation.WriteTurns {
+		w.places = math.MaxInt
+	}
+	return w
+}
+
+// add gives an outbox a place, or lets it wait for one. It returns false if the server has
+// ended.
+func (w *writers) add(o *outbox) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.tenants[o.tenant]
+	if t != nil && t.busy == w.places {
+		t.queue = append(t.queue, o)
+		return true
+	}
+	if !w.spawn(func() { w.work(o) }) {
+		return false
+	}
+	if t == nil {
+		t = &writing{}
+		w.tenants[o.tenant] = t
+	}
+	t.busy++
+	return true
+}
+
+// work writes the batch of an outbox, and then those of the outboxes that wait, as long as it has the
+// place.
+func (w *writers) work(o *outbox) {
+	l := writeBatches.Get().(*writeBatch)
+	defer writeBatches.Put(l)
+	for n := 1; o != nil; n++ {
+		more, kept := o.write(l)
+		if !kept {
+			return
+		}
+		o = w.next(o, more)
+		if n%yieldAfter == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+// next returns the outbox that has the place after o, or nil. If o has more to write, it waits
+// for its next turn.
+func (w *writers) next(o *outbox, more bool) *outbox {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.tenants[o.tenant]
+	if t.head == len(t.queue) {
+		if more {
+			return o
+		}
+		w.freeLocked(o.tenant, t)
+		return nil
+	}
+	if more {
+		t.queue = append(t.queue, o)
+	}
+	return t.firstLocked()
+}
+
+// leave gives up a place. The next outbox that waits gets a goroutine of its own.
+func (w *writers) leave(tenant string) {
+	w.mu.Lock()
+	t := w.tenants[tenant]
+	if t.head == len(t.queue) {
+		w.freeLocked(tenant, t)
+		w.mu.Unlock()
+		return
+	}
+	o := t.firstLocked()
+	w.mu.Unlock()
+	if w.spawn(func() { w.work(o) }) {
+		return
+	}
+	for ; o != nil; o = w.next(o, false) { // the server has ended
+		o.lose()
+	}
+}
+
+func (w *writers) freeLocked(tenant string, t *writing) {
+	if t.busy--; t.busy == 0 {
+		delete(w.tenants, tenant)
+	}
+}
+
+// firstLocked removes the outbox that has waited longest from the queue.
+func (t *writing) firstLocked() *outbox {
+	o := t.queue[t.head]
+	t.queue[t.head] = nil
+	if t.head++; t.head > len(t.queue)/2 && t.head > keepQueue || t.head == len(t.queue) {
+		t.queue, t.head = append(t.queue[:0], t.queue[t.head:]...), 0
+	}
+	return o
+}
