@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -60,9 +61,9 @@ func TestCopilotHostIsFound(t *testing.T) {
 		}
 	}
 	process("7", true, "node", "/x/copilot/npm-loader.js", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at)
-	process("8", true, "/x/copilot", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at) // process 7 started it
-	process("9", true, "/x/copilot", "--ahp-host", "--listen", "127.0.0.1:1")                    // no program listens
-	process("10", false, "/x/copilot", "--ahp-host", "--listen", at)                             // of a different user
+	process("8", true, "/x/copilot", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at)           // process 7 started it
+	process("9", true, "/x/copilot", "--ahp-host", "--listen", fmt.Sprint("127.0.0.1:", silentPort(t, l))) // no program listens
+	process("10", false, "/x/copilot", "--ahp-host", "--listen", at)                                       // of a different user
 	want := []Found{{"ws://" + at, "GitHub Copilot CLI's AHP host, " + at, "s3cret"}}
 	if got := copilotHosts(proc); !slices.Equal(got, want) {
 		t.Errorf("copilotHosts = %+v; want %+v", got, want)

@@ -56,6 +56,17 @@ func TestBothFormsOfLockFilesAreRead(t *testing.T) {
 	}
 }
 
+// silentPort returns a port at which no program listens or can begin to: a client of l uses it.
+func silentPort(t *testing.T, l net.Listener) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.LocalAddr().(*net.TCPAddr).Port
+}
+
 // TestStaleLockFilesAreSkipped writes lock files for a listening host, for the same host again, and
 // for hosts that have ended. FindHosts must return the listening host once.
 func TestStaleLockFilesAreSkipped(t *testing.T) {
@@ -76,9 +87,10 @@ func TestStaleLockFilesAreSkipped(t *testing.T) {
 		return path
 	}
 	port := l.Addr().(*net.TCPAddr).Port
+	ended := silentPort(t, l)
 	live := write(".vscode/cli/agent-host-stable.lock", fmt.Sprintf(`{"schemaVersion":1,"pid":7,"port":%d}`, port))
 	write(".vscode-server/cli/agent-host-stable.lock", fmt.Sprintf(`{"address":"ws://127.0.0.1:%d","pid":7}`, port)) // the same host
-	write(".vscode-insiders/cli/agent-host-insiders.lock", `{"schemaVersion":1,"pid":7,"port":1}`)                   // no program listens
+	write(".vscode-insiders/cli/agent-host-insiders.lock", fmt.Sprintf(`{"schemaVersion":1,"pid":7,"port":%d}`, ended))
 	write(".vscode-cli/agent-host-x.lock", `no JSON`)
 	var locks []Found
 	for _, f := range FindHosts(home) {

@@ -25,6 +25,7 @@ stuck() {
 		sleep 5
 		ps -eo pid=,etimes=,args= | while read -r pid seconds program arguments; do
 			case $program in */go-build*.test) ;; *) continue ;; esac
+			[ "$seconds" -lt 1000000 ] || continue # ps had no start time
 			[ "$seconds" -gt $((alarm * 60 + 20)) ] && [ ! -e "$log/stuck.$pid" ] || continue
 			: >"$log/stuck.$pid"
 			for round in 1 2 3; do

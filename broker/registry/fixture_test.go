@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"ahprelay/auth"
 	"ahprelay/broker"
@@ -56,4 +58,19 @@ func startTest(t testing.TB, server broker.RelayDialConfig, cfg Config) *Registr
 	}
 	t.Cleanup(r.Close)
 	return r
+}
+
+// put writes a value to a store, and returns its revision. On a busy machine, it tries again for a
+// minute.
+func put(t testing.TB, s *store, key string, value any) uint64 {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); ; {
+		rev, err := s.put(t.Context(), key, value)
+		if err == nil {
+			return rev
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
 }

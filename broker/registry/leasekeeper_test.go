@@ -174,10 +174,7 @@ func TestReturnBeforeOfflineKeepsTimes(t *testing.T) {
 		key := "t." + strings.ReplaceAll(name, " ", "-")
 		s := leased("agent", "other", 1, 3)
 		s.Key, s.Lease.Since = key, time.Now().Add(-time.Hour).UTC()
-		rev, err := r.view.store.put(t.Context(), hostKeys+key, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rev := put(t, r.view.store, hostKeys+key, s)
 		r.applyHost(&r.view, s, rev, 0, false)
 		r.mu.Lock()
 		other := r.relays.getLocked("other")

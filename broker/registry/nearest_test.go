@@ -14,7 +14,8 @@ import (
 
 // TestOwnRelayIsAsked connects host-agents through the port of one of three relays that share a
 // NATS server. The handshake names that relay. Host-agents must address their requests to it, so
-// that it keeps all their leases, although NATS would deliver requests to any relay.
+// that it keeps all their leases, although NATS would deliver requests to any relay. On a busy
+// machine, another relay may help out for a while.
 func TestOwnRelayIsAsked(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -24,17 +25,13 @@ func TestOwnRelayIsAsked(t *testing.T) {
 	}
 	const hosts = 8
 	for i := range hosts {
-		acquire(t, holderThrough(t, s, "two", fmt.Sprint("host-", i)))
+		h := holderThrough(t, s, "two", fmt.Sprint("host-", i))
+		acquire(t, h)
+		run(t, h)
 	}
-	for name, r := range relays {
-		want := 0
-		if name == "two" {
-			want = hosts
-		}
-		if kept := r.Stats().Kept; kept != want {
-			t.Errorf("relay %s keeps %d leases; want %d", name, kept, want)
-		}
-	}
+	natssite.Eventually(t, "the relay where they are connected keeps all leases", func() bool {
+		return relays["two"].Stats().Kept == hosts && relays["one"].Stats().Kept+relays["three"].Stats().Kept == 0
+	})
 }
 
 // TestLeaseReturnsToOwnRelay connects a host-agent to a relay that does not answer, so that another

@@ -34,7 +34,7 @@ const (
 const joinTimeout = 3 * time.Second
 
 // soloTimeout bounds how long Start waits for the store of a single relay.
-const soloTimeout = 15 * time.Second
+const soloTimeout = 30 * time.Second
 
 // A Config describes a [Registry].
 type Config struct {

@@ -62,10 +62,7 @@ func TestRevocationWaitsForHomeStore(t *testing.T) {
 	far := &view{r: r, name: "far", store: storeOfRegion(t, r, "far")}
 	const key = "acme.laptop"
 	users := natsUsers{{NKey: "U", Token: "former", Expires: time.Now().Add(time.Hour)}}
-	rev, err := far.store.put(t.Context(), hostKeys+key, hostState{Key: key, Users: users})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rev := put(t, far.store, hostKeys+key, hostState{Key: key, Users: users})
 	r.mu.Lock()
 	k := &knownHost{hostState: hostState{Key: key, Users: users}, home: far}
 	r.addLocked(k)
@@ -132,18 +129,10 @@ func TestUnreadStoreEndsNoLease(t *testing.T) {
 			Lease: &lease{Instance: "agent", Keeper: "a", Seq: 1, Fence: 1, Presence: online},
 		}
 	}
-	put := func(v *view, s hostState) uint64 {
-		t.Helper()
-		rev, err := v.store.put(t.Context(), hostKeys+s.Key, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rev
-	}
 	former, next, desktop := state(key, "U", "former"), state(key, "U", "next"), state(nearKey, "V", "desktop")
-	r.applyHost(&r.view, desktop, put(&r.view, desktop), 0, false)
-	r.applyHost(far, former, put(far, former), 0, false)
-	renewed := put(far, next) // not read yet
+	r.applyHost(&r.view, desktop, put(t, r.view.store, hostKeys+desktop.Key, desktop), 0, false)
+	r.applyHost(far, former, put(t, far.store, hostKeys+former.Key, former), 0, false)
+	renewed := put(t, far.store, hostKeys+next.Key, next) // not read yet
 	r.accounts.open("acme")
 	revoke := func(token string) {
 		t.Helper()

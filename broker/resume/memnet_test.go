@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -17,8 +18,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A network is the network of one client, with its carriers in memory. While it is down, dialling
-// fails. While it is frozen, nothing arrives, without any error. Bytes in transit are lost when a
-// carrier ends.
+// fails. While it is frozen, nothing arrives, without any error. Bytes in transit are lost when it
+// is cut, and arrive when an end closes a carrier.
 type network struct {
 	relay *resume.Relay
 	pool  *resume.Pool
@@ -51,8 +52,8 @@ func (n *network) dial(context.Context) (resume.Carrier, error) {
 	}
 	up, down := make(chan []byte, 4), make(chan []byte, 4)
 	over := make(chan struct{})
-	once := &sync.Once{}
-	client, server := &memCarrier{n, up, down, over, once}, &memCarrier{n, down, up, over, once}
+	once, lost := &sync.Once{}, &atomic.Bool{}
+	client, server := &memCarrier{n, up, down, over, once, lost}, &memCarrier{n, down, up, over, once, lost}
 	n.live = append(n.live, client)
 	person := n.person
 	n.wg.Go(func() {
@@ -68,6 +69,7 @@ func (n *network) cut() {
 	n.live = nil
 	n.mu.Unlock()
 	for _, c := range live {
+		c.lost.Store(true)
 		c.Close()
 	}
 }
@@ -114,6 +116,7 @@ type memCarrier struct {
 	out, in  chan []byte
 	over     chan struct{}
 	overOnce *sync.Once
+	lost     *atomic.Bool // the network was cut
 }
 
 func (c *memCarrier) Send(packet []byte) error {
@@ -131,19 +134,29 @@ func (c *memCarrier) Send(packet []byte) error {
 }
 
 func (c *memCarrier) Recv() ([]byte, error) {
-	for {
+	thawed := c.n.thawed()
+	select {
+	case <-thawed:
+	default:
 		select {
-		case <-c.n.thawed():
-		case <-c.over:
-			return nil, io.EOF
-		}
-		select {
-		case p := <-c.in:
-			return p, nil
+		case <-thawed:
 		case <-c.over:
 			return nil, io.EOF
 		}
 	}
+	select {
+	case p := <-c.in:
+		return p, nil
+	case <-c.over:
+	}
+	if !c.lost.Load() {
+		select {
+		case p := <-c.in:
+			return p, nil
+		default:
+		}
+	}
+	return nil, io.EOF
 }
 
 func (c *memCarrier) Close() { c.overOnce.Do(func() { close(c.over) }) }
