@@ -124,9 +124,10 @@ type Link struct {
 	ask     bool      // the next ack requests an ack from the peer
 	gapAt   time.Time // when to report the gap after have; zero: there is none
 	gapWait time.Duration
-	moved   bool      // have has grown since the last gap began, so a packet beyond have+1 shows a new gap
-	heardAt time.Time // when the peer was last heard; later if this end stood still, see Tick
-	tickAt  time.Time // when the owner should call Tick at the latest; zero: it has not called Tick yet
+	moved   bool          // have has grown since the last gap began, so a packet beyond have+1 shows a new gap
+	heardAt time.Time     // when the peer was last heard
+	tickAt  time.Time     // when the owner should call Tick at the latest; zero: it has not called Tick yet
+	stood   time.Duration // longest time that this end stood still since heardAt, see Tick
 }
 
 // New returns one end of a link, for the wire version and epoch from the handshake.
@@ -276,7 +277,7 @@ func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
 	if r.Bad {
 		return Received{}, fmt.Errorf("%w: %d bytes, kind %d", ErrBadPacket, len(packet), kind)
 	}
-	l.heardAt = now
+	l.heardAt, l.stood = now, 0
 	got.Released = l.sent - uint64(len(l.unreleased))
 	return got, nil
 }
@@ -368,12 +369,11 @@ func (l *Link) release(number uint64, now time.Time) {
 // Tick returns an ack packet if one is due, the latest time for the next call of Tick, and
 // whether the peer has been silent for too long. Receive, Seal and Done may bring that
 // time forward. If Tick is called too late, this end stood still, and packets may wait to be
-// received: that time is not the peer's silence.
+// received: that time is not the peer's silence. Of several such times, only the longest counts, so
+// that an owner that is always late does not keep a silent peer for a multiple of the limit.
 func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
-	if late := now.Sub(l.tickAt); !l.tickAt.IsZero() && late > l.cfg.Probe {
-		if l.heardAt = l.heardAt.Add(late); l.heardAt.After(now) {
-			l.heardAt = now
-		}
+	if !l.tickAt.IsZero() {
+		l.stood = max(l.stood, min(now.Sub(l.tickAt), now.Sub(l.heardAt)))
 	}
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	var flags byte
@@ -401,7 +401,7 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 // cut may begin just before a heartbeat and end just after a probe, and a probe's answer
 // takes time.
 func (l *Link) limit() time.Time {
-	return l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat + 2*l.cfg.Probe)
+	return l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat + 2*l.cfg.Probe + l.stood)
 }
 
 // Due returns when to call Resend or Tick.

@@ -407,6 +407,24 @@ func TestTimeStoodStillIsNotThePeersSilence(t *testing.T) {
 	})
 }
 
+// TestLateOwnerNoticesASilentPeer calls Tick late each time, up to a minute. A peer that is silent from
+// the start must be lost after the 7 s of silence that are allowed and twice that delay: the first is
+// not the peer's silence, and the second is that of the call that reports the loss.
+func TestLateOwnerNoticesASilentPeer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		late := time.Duration(rapid.IntRange(0, 60000).Draw(t, "ms")) * time.Millisecond
+		l := link.New(link.Config{Resume: 5 * time.Second, Heartbeat: time.Second}, 1, testEpoch, testStart)
+		limit := testStart.Add(7*time.Second + 2*late)
+		_, next, lost := l.Tick(testStart)
+		for now := testStart; !lost; {
+			if now = next.Add(late); now.After(limit) {
+				t.Fatalf("the link is open %v after its peer was last heard; want it lost after %v", now.Sub(testStart), limit.Sub(testStart))
+			}
+			_, next, lost = l.Tick(now)
+		}
+	})
+}
+
 // TestSilentPeerIsLost receives nothing from the peer. The link must be lost after the resume
 // window, a heartbeat and two probes (7 s here), not before, and no longer when the peer is heard.
 func TestSilentPeerIsLost(t *testing.T) {
