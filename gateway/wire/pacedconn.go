@@ -191,12 +191,14 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 }
 
 // writeOn writes the remaining bytes, which the kernel has not accepted at once. It fails
-// after the time stall without progress.
+// after the time stall without progress. If a look comes too late, this process stood still, and the
+// peer may have read meanwhile: the longest such time is not the peer's.
 func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // fails if the connection is closed
 	start := time.Now()
 	c.standing.Store(start.UnixNano())
 	defer c.standing.Store(0)
+	var stood time.Duration
 	for moved, began := start, start; ; {
 		look := min(max(began.Sub(moved), firstLook), WriteLook, stall/stallLooks)
 		if err := c.SetWriteDeadline(began.Add(look)); err != nil {
@@ -209,11 +211,12 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 			c.waited.Store(now.UnixNano())
 		}
 		c.Written.Add(uint64(m))
+		stood = max(stood, now.Sub(began.Add(look)))
 		if m > 0 {
-			moved = now
+			moved, stood = now, 0
 			c.standing.Store(now.UnixNano())
 		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(moved) >= stall {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(moved) >= stall+stood {
 			return n, err
 		}
 		began = now
