@@ -96,19 +96,20 @@ func wait[T any](ctx context.Context, happened <-chan T) {
 	}
 }
 
-// end delivers the remaining messages to host-agents, and ends all links with a bye. It returns
-// when host-agents have confirmed the messages and the byes are sent, or ctx ends. A host-agent
-// that is connected through this relay could not receive a later bye.
+// end delivers the remaining messages to host-agents, ends all links, and refuses new ones. It returns
+// when host-agents have confirmed the messages and the ends, or ctx ends. A host-agent that is
+// connected through this relay could not be told later.
 func (h *hosts) end(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.closed = true
 	for _, e := range h.entries {
 		if l := e.link; l != nil && l.link != nil {
 			link := l.link
 			wg.Go(func() {
-				link.Settle(ctx)
+				link.End(ctx)
 				l.cancel(errRelayClosed)
 				wait(ctx, link.Ended())
 			})

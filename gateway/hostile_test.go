@@ -378,7 +378,7 @@ func TestLowerLimitOfHostAgentApplies(t *testing.T) {
 
 // TestDrainClosesAllClients: Drain spreads the closing of three clients over 3 s. Each
 // client gets its waiting message first, and a client that reads nothing delays Drain
-// no longer than 10 s. The link to the host-agent ends too.
+// no longer than 10 s. The link to the host-agent ends too, and no new one opens.
 func TestDrainClosesAllClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -402,6 +402,12 @@ func TestDrainClosesAllClients(t *testing.T) {
 		}
 		if w.links.Linked() {
 			w.Error("the host-agent still has a link to the relay; want it ended, because the host-agent loses its connection next")
+		}
+		ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, release, err := w.server.hosts.borrow(ctx, hostKey{testTenant, testHost}); err == nil {
+			release()
+			w.Error("the relay opens a new link after it has ended all; want none, because its host-agent would not hear its end")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -358,6 +359,54 @@ func TestEachEndOfALinkIsNoticed(t *testing.T) {
 					if len(c.ended) != 1 || c.late > 0 || len(c.got) > 0 {
 						t.Errorf("the link ended with %v, then got %d late calls and the packets %q; want one end, and nothing later", c.ended, c.late, c.got)
 					}
+				}
+			})
+		})
+	}
+}
+
+// TestRelayEndsALinkForCertain loses the first bye of a relay that calls End, or the host-agent's
+// answer to it. When End returns, the host-agent must have got the packets and have no link. Without
+// a network, End must return with its context.
+func TestRelayEndsALinkForCertain(t *testing.T) {
+	bye := func(way string) func() tap {
+		return func() tap {
+			lost := false
+			return func(subject string, data []byte) ([]byte, error) {
+				if !lost && strings.HasSuffix(subject, way) && bytes.Equal(data[:2], link.Bye(1, testEpoch, "")[:2]) {
+					lost = true
+					return nil, nil
+				}
+				return data, nil
+			}
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		tap    func() tap
+		linked bool
+		most   time.Duration
+	}{
+		{"relay's bye lost", bye(".down"), false, time.Second},
+		{"host-agent's bye lost", bye(".up"), false, time.Second},
+		{"network gone", func() tap { return loseAll }, true, 5 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnds(t, link.Config{})
+				defer e.close()
+				r := e.join("relay1")
+				e.net.intercept(test.tap())
+				r.send("last")
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				start := time.Now()
+				r.link.End(ctx)
+				if took := time.Since(start); took > test.most || e.agent.Linked() != test.linked {
+					t.Errorf("End took %v, and the host-agent has a link: %v; want at most %v, and %v", took, e.agent.Linked(), test.most, test.linked)
+				}
+				if !test.linked {
+					r.agent.wantGot(t, "last")
 				}
 			})
 		})

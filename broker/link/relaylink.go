@@ -135,7 +135,7 @@ func (l *RelayLink) carry(ctx context.Context, bound *boundLink, traffic RelayTr
 	wg.Wait()
 	err := context.Cause(ctx)
 	if !errors.Is(err, ErrBye) {
-		_ = l.bus.Publish(bound.subject, Bye(bound.link.version, bound.link.epoch, "relay closed the link"))
+		l.bye(bound)
 	}
 	return err
 }
@@ -301,6 +301,35 @@ func (l *RelayLink) Settle(ctx context.Context) {
 	case <-l.done:
 	case <-ctx.Done():
 	}
+}
+
+// End delivers the sent packets, and ends the link. It returns when the host-agent has confirmed both,
+// when the link ends for a different reason, or when ctx ends. Run may then still run.
+func (l *RelayLink) End(ctx context.Context) {
+	l.Settle(ctx)
+	l.mu.Lock()
+	bound := l.bound
+	l.mu.Unlock()
+	if bound == nil {
+		return // Run has not opened the link yet
+	}
+	again := time.NewTicker(l.cfg.Retry)
+	defer again.Stop()
+	for {
+		l.bye(bound)
+		bound.probe() // a host-agent that has received the bye answers with its own, because it knows no such link
+		select {
+		case <-l.done:
+			return
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+	}
+}
+
+func (l *RelayLink) bye(bound *boundLink) {
+	_ = l.bus.Publish(bound.subject, Bye(bound.link.version, bound.link.epoch, "relay closed the link"))
 }
 
 // Ended returns a channel that is closed when Run returns.
