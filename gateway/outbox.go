@@ -266,7 +266,11 @@ func (o *outbox) write(l *writeBatch) (more, kept bool) {
 	if !more {
 		return false, kept
 	}
-	err := o.sock.Write(o.join(l))
+	batch := o.join(l)
+	if !o.sock.Conn.StandsSince().IsZero() { // a close frame of the library, or a record of TLS itself, is ahead
+		o.leavePlace()
+	}
+	err := o.sock.Write(batch)
 	o.wrote(l, err)
 	if err != nil {
 		o.leavePlace()

@@ -103,6 +103,41 @@ func TestStalledClientKeepsNoPlace(t *testing.T) {
 	}
 }
 
+// TestOutboxBehindABlockedWriteKeepsNoPlace blocks a write that is not the outbox's own, such as a close frame of
+// the library. The outbox waits for it, and a second outbox of the tenant gets the only place.
+func TestOutboxBehindABlockedWriteKeepsNoPlace(t *testing.T) {
+	_, open := writersWith(t, 1)
+	near, far := over(t)
+	behind := open("t", near)
+	conn := behind.sock.Conn
+	conn.OnBlock(func() {
+		if conn.StandsSince().IsZero() {
+			t.Error("OnBlock's function runs before the write counts as blocked; an outbox that gets a place in between keeps it")
+		}
+		behind.leavePlace()
+	})
+	blocked := make(chan struct{})
+	go func() {
+		defer close(blocked)
+		_, _ = conn.Write(make([]byte, 16<<20)) // fails when the test ends
+	}()
+	for conn.StandsSince().IsZero() {
+		time.Sleep(time.Millisecond)
+	}
+	behind.push(tell("behind"))
+	near, reads := over(t)
+	f := tell("beside")
+	open("t", near).push(f)
+	readAll(t, reads, len(f.Data))
+	select {
+	case <-blocked:
+		t.Error("the second outbox got a place only after the blocked write; want during it")
+	default:
+	}
+	_ = far.Close()
+	<-blocked
+}
+
 func readAll(t *testing.T, c net.Conn, n int) string {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))

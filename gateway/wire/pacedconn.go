@@ -142,7 +142,7 @@ const (
 )
 
 // OnBlock sets a function that a Write calls before it waits, if the kernel has not accepted all bytes
-// at once. It must be set before the first Write.
+// at once; StandsSince then has the time already. It must be set before the first Write.
 func (p *pace) OnBlock(f func()) { p.blocks = f }
 
 // StandsSince returns the time since which the current write is blocked, or zero if none
@@ -183,9 +183,6 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 	if n == len(p) {
 		return n, nil
 	}
-	if c.blocks != nil {
-		c.blocks()
-	}
 	m, err := c.writeOn(p[n:], stall)
 	return n + m, err
 }
@@ -198,6 +195,9 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 	start := time.Now()
 	c.standing.Store(start.UnixNano())
 	defer c.standing.Store(0)
+	if c.blocks != nil {
+		c.blocks()
+	}
 	var stood time.Duration
 	for moved, began := start, start; ; {
 		look := min(max(began.Sub(moved), firstLook), WriteLook, stall/stallLooks)
