@@ -126,7 +126,9 @@ func (t *writing) firstLocked() *outbox {
 	o := t.queue[t.head]
 	t.queue[t.head] = nil
 	if t.head++; t.head > len(t.queue)/2 && t.head > keepQueue || t.head == len(t.queue) {
-		t.queue, t.head = append(t.queue[:0], t.queue[t.head:]...), 0
+		n := copy(t.queue, t.queue[t.head:])
+		clear(t.queue[n:])
+		t.queue, t.head = t.queue[:n], 0
 	}
 	return o
 }

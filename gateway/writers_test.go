@@ -138,6 +138,22 @@ func TestOutboxBehindABlockedWriteKeepsNoPlace(t *testing.T) {
 	<-blocked
 }
 
+// TestTurnsForgetOutboxes checks that the queue keeps no outbox that has had its turn.
+func TestTurnsForgetOutboxes(t *testing.T) {
+	var q writing
+	for range 4 * keepQueue {
+		q.queue = append(q.queue, &outbox{})
+	}
+	for range 4 * keepQueue {
+		q.firstLocked()
+		for i, o := range q.queue[len(q.queue):cap(q.queue)] {
+			if o != nil {
+				t.Fatalf("%d outboxes wait, and slot %d behind them holds one too; want none", len(q.queue)-q.head, i)
+			}
+		}
+	}
+}
+
 func readAll(t *testing.T, c net.Conn, n int) string {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
