@@ -227,11 +227,14 @@ func (c *client) handedLocked() {
 func (c *client) hasMoved() bool { return c.sock.Moved != "" }
 
 // awaitBegun blocks until a moved client is connected to its host, or its connection
-// ends.
-func awaitBegun(c *client) {
+// ends. It reports whether a link to the host has set maxFrame.
+func awaitBegun(c *client) (linked bool) {
 	c.load.stuck.Store(true)
 	<-c.begun
 	c.load.stuck.Store(false)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.maxFrame > 0
 }
 
 func (c *client) readLoop() error {
@@ -257,8 +260,7 @@ func (c *client) read(r io.Reader, binary bool) error {
 		limit = c.maxFrame
 	}
 	message, err := wire.ReadAll(r, (*buf)[:0], limit, c.load.readMore)
-	if errors.Is(err, wire.ErrTooBig) && !ready && c.hasMoved() {
-		awaitBegun(c) // the host has accepted the client's former connection
+	if errors.Is(err, wire.ErrTooBig) && !ready && c.hasMoved() && awaitBegun(c) { // the host has accepted the client's former connection
 		ready, limit = true, c.maxFrame
 		message, err = wire.ReadAll(r, message, limit, c.load.readMore)
 	}

@@ -112,6 +112,20 @@ func TestMovedClientsMaySendMuchBeforeTheirHostIsBack(t *testing.T) {
 	}
 }
 
+// A client moves to this relay, its host goes away, and the client sends a message longer than clients may send before
+// a host has accepted them. Then the client's time ends.
+func TestMovedClientsEndWithALongMessage(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		c := w.dialMoved()
+		w.setState(registry.Offline, "", "asleep")
+		w.running.Go(func() {
+			_ = c.ws.Write(context.Background(), websocket.MessageText, make([]byte, 200<<10)) // may fail at the end
+		})
+		time.Sleep(11 * time.Minute)
+		c.wantClosed(ahp.CloseResync, "resync: asleep")
+	})
+}
+
 // A client moves to this relay, and the relay drains before the host has accepted the
 // client. The relay waits for the host's return, and then closes the client with the
 // advice to move on.
