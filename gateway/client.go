@@ -227,10 +227,10 @@ func (c *client) handedLocked() {
 func (c *client) hasMoved() bool { return c.sock.Moved != "" }
 
 // awaitBegun blocks until a moved client is connected to its host, or its connection
-// ends. It reports whether a link to the host has set maxFrame.
+// or the server ends. It reports whether a link to the host has set maxFrame.
 func awaitBegun(c *client) (linked bool) {
 	c.load.stuck.Store(true)
-	<-c.begun
+	wait(c.ctx, c.begun)
 	c.load.stuck.Store(false)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -113,17 +113,27 @@ func TestMovedClientsMaySendMuchBeforeTheirHostIsBack(t *testing.T) {
 }
 
 // A client moves to this relay, its host goes away, and the client sends a message longer than clients may send before
-// a host has accepted them. Then the client's time ends.
+// a host has accepted them. Then the client's time ends, or the relay.
 func TestMovedClientsEndWithALongMessage(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		c := w.dialMoved()
-		w.setState(registry.Offline, "", "asleep")
-		w.running.Go(func() {
-			_ = c.ws.Write(context.Background(), websocket.MessageText, make([]byte, 200<<10)) // may fail at the end
+	for name, end := range map[string]func(w *world, c *clientEnd){
+		"time": func(_ *world, c *clientEnd) {
+			time.Sleep(10 * time.Minute)
+			c.wantClosed(ahp.CloseResync, "resync: asleep")
+		},
+		"relay": func(w *world, _ *clientEnd) { w.server.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{}, func(w *world) {
+				c := w.dialMoved()
+				w.setState(registry.Offline, "", "asleep")
+				w.running.Go(func() {
+					_ = c.ws.Write(context.Background(), websocket.MessageText, make([]byte, 200<<10)) // may fail at the end
+				})
+				time.Sleep(time.Minute)
+				end(w, c)
+			})
 		})
-		time.Sleep(11 * time.Minute)
-		c.wantClosed(ahp.CloseResync, "resync: asleep")
-	})
+	}
 }
 
 // A client moves to this relay, and the relay drains before the host has accepted the
