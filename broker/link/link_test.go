@@ -416,8 +416,9 @@ func TestLateOwnerNoticesASilentPeer(t *testing.T) {
 		l := link.New(link.Config{Resume: 5 * time.Second, Heartbeat: time.Second}, 1, testEpoch, testStart)
 		limit := testStart.Add(7*time.Second + 2*late)
 		_, next, lost := l.Tick(testStart)
-		for now := testStart; !lost; {
-			if now = next.Add(late); now.After(limit) {
+		for !lost {
+			now := next.Add(late)
+			if now.After(limit) {
 				t.Fatalf("the link is open %v after its peer was last heard; want it lost after %v", now.Sub(testStart), limit.Sub(testStart))
 			}
 			_, next, lost = l.Tick(now)
