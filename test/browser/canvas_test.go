@@ -490,7 +490,7 @@ func TestCanvasFollowsItsLinks(t *testing.T) {
 	f.wants("p", "First")
 	eval[any](f, "document.querySelector('#away').click()")
 	f.wants("p", "First")
-	eval[any](f, "setTimeout(() => document.querySelector('#next').click())") // the click replaces the frame's document
+	eval[any](f, "setTimeout(() => document.querySelector('#next').click(), 2000)") // the click replaces the frame's document, which must not happen before this call returns
 	f = p.newFrame("/canvas-inband.html", "document.querySelector('p')?.textContent === 'Second'")
 	f.holds("the picture", "document.querySelector('#img').naturalWidth === 7")
 	f.until("the module", patience, func() bool {

@@ -47,6 +47,7 @@ func startSealed(t *testing.T, flags ...string) *sealedSite {
 func startSealedFor(t *testing.T, console string, flags ...string) *sealedSite {
 	t.Helper()
 	s := &sealedSite{site: newSite(t), console: console}
+	s.cfg.still = true // the host's only pushes are about what a test does
 	s.firstRelay(append([]string{"--console-origin", s.console, "--notify-private", "127.0.0.0/8"}, flags...)...)
 	keys, err := auth.LoadKeys(s.file("data"))
 	must(t, err)

@@ -19,12 +19,19 @@ import (
 func (l *lockScreen) delivers(message, what string, holds func(shown string) bool) {
 	l.t.Helper()
 	var last time.Time
+	var shown string
+	defer func() {
+		if l.t.Failed() {
+			l.t.Logf("the lock screen shows %q after a message of %d bytes", shown, len(message))
+		}
+	}()
 	l.until(what, patience, func() bool {
 		if time.Since(last) > 5*time.Second {
 			last = time.Now()
 			l.push(message)
 		}
-		return holds(l.notifications())
+		shown = l.notifications()
+		return holds(shown)
 	})
 }
 
