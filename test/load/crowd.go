@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"ahprelay/test/procs"
 )
 
 // A Crowd is a driver and its viewers: all clients of a load test.
@@ -36,19 +39,15 @@ func Gather(host, viewers Target, n int) *Crowd {
 func (c *Crowd) AwaitWhole(ctx context.Context) error {
 	var target string
 	var seq int64
-	for {
+	return procs.Until(ctx, 5*time.Millisecond, func() error {
 		if turn, now, ok := c.driver.now(); ok && turn != target {
 			target, seq = turn, now // the first turn, or a new turn after a restart of the host
 		}
-		if target != "" && !slices.ContainsFunc(c.Viewers, func(v *Viewer) bool { return !v.whole(target, seq) }) {
-			return nil
+		if target == "" || slices.ContainsFunc(c.Viewers, func(v *Viewer) bool { return !v.whole(target, seq) }) {
+			return errors.New("not all viewers have received the host's messages")
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not all viewers have received the host's messages: %w", context.Cause(ctx))
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }
 
 // Finish ends the load and waits until all messages have arrived. It compares the
@@ -63,13 +62,11 @@ func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 		}
 	}
 	fence := func() error {
-		errs := make([]error, len(wires))
-		var wg sync.WaitGroup
-		for i, w := range wires {
-			wg.Go(func() { errs[i] = w.ping(ctx) })
+		var all errgroup.Group
+		for _, w := range wires {
+			all.Go(func() error { return w.ping(ctx) })
 		}
-		wg.Wait()
-		return errors.Join(errs...)
+		return all.Wait()
 	}
 	if err := fence(); err != nil { // the host has then received everything that viewers sent
 		return r, fmt.Errorf("no answer to the pings after the viewers' last messages: %w", err)

@@ -88,15 +88,15 @@ func (d *Driver) begin(ctx context.Context, w *wire, turn string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.call(ctx, "createSession", map[string]any{"channel": session, "provider": provider}); err != nil {
+	if _, err := w.client.Call(ctx, "createSession", map[string]any{"channel": session, "provider": provider}); err != nil {
 		return err
 	}
 	for _, channel := range channels {
-		if _, err := w.call(ctx, "subscribe", map[string]any{"channel": channel}); err != nil {
+		if _, err := w.client.Call(ctx, "subscribe", map[string]any{"channel": channel}); err != nil {
 			return err
 		}
 	}
-	err = w.notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": 1, "action": map[string]any{
+	err = w.client.Notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": 1, "action": map[string]any{
 		"type": "chat/turnStarted", "turnId": turn, "startedAt": startedAt,
 		"message": map[string]any{"text": d.prompt, "origin": map[string]any{"kind": "user"}},
 	}})
@@ -143,7 +143,7 @@ func (d *Driver) finish(ctx context.Context) (last refclient.Snapshot, err error
 	if w == nil {
 		return last, errors.New("the driver has no connection to the host")
 	}
-	err = w.notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": 2, "action": map[string]any{
+	err = w.client.Notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": 2, "action": map[string]any{
 		"type": "chat/turnCancelled", "turnId": turn, "duration": 1,
 	}})
 	if err != nil {
@@ -152,7 +152,7 @@ func (d *Driver) finish(ctx context.Context) (last refclient.Snapshot, err error
 	if err := w.ping(ctx); err != nil {
 		return last, fmt.Errorf("end the turn: %w", err)
 	}
-	raw, err := w.call(ctx, "subscribe", map[string]any{"channel": chat})
+	raw, err := w.client.Call(ctx, "subscribe", map[string]any{"channel": chat})
 	if err != nil {
 		return last, err
 	}

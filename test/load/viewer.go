@@ -192,8 +192,8 @@ func (v *Viewer) greet(ctx context.Context, w *wire) bool {
 		method, params = "reconnect", map[string]any{"clientId": v.id, "lastSeenServerSeq": last, "subscriptions": channels}
 	}
 	_, err := w.greet(ctx, method, params)
-	var refusal *rpcError
-	if errors.As(err, &refusal) && refusal.code == codeNotFound {
+	var refusal *refclient.RPCError
+	if errors.As(err, &refusal) && refusal.Code == codeNotFound {
 		v.mu.Lock()
 		v.known = false
 		v.mu.Unlock()
@@ -321,7 +321,7 @@ func (v *Viewer) sendOne(w *wire, i int) error {
 		return nil
 	}
 	if open {
-		if err := w.notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": n, "action": map[string]any{
+		if err := w.client.Notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": n, "action": map[string]any{
 			"type": "chat/draftChanged", "draft": map[string]string{"text": fmt.Sprintf("%s wrote %d", v.id, n)},
 		}}); err != nil {
 			return err
@@ -330,8 +330,7 @@ func (v *Viewer) sendOne(w *wire, i int) error {
 	if i%pingEvery != 0 {
 		return nil
 	}
-	_, err := w.ask("ping", map[string]any{"channel": rootChannel})
-	return err
+	return w.client.Ask("ping", map[string]any{"channel": rootChannel})
 }
 
 // closed records how a connection ended, unless the test itself ended the viewer.

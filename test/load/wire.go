@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -36,9 +34,7 @@ type wire struct {
 	mu      sync.Mutex // guards the fields below
 	sent    [][]byte
 	got     [][]byte
-	heard   time.Time // when the last frame came
-	lastID  int64
-	waiting map[int64]chan *incoming
+	heard   time.Time      // when the last frame came
 	pings   map[int64]bool // ids of pings that the host may not have answered: sent before the answer to the greeting, or answered by the target
 	greeted bool           // the greeting was answered
 }
@@ -59,7 +55,7 @@ type incoming struct {
 const dialTimeout = 10 * time.Second
 
 func dialWire(ctx context.Context, to Target, label string, onFrame func(*incoming)) (*wire, error) {
-	w := &wire{label: label, to: to, onFrame: onFrame, heard: time.Now(), waiting: map[int64]chan *incoming{}, pings: map[int64]bool{}}
+	w := &wire{label: label, to: to, onFrame: onFrame, heard: time.Now(), pings: map[int64]bool{}}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	var err error
@@ -68,102 +64,37 @@ func dialWire(ctx context.Context, to Target, label string, onFrame func(*incomi
 		url = to.Pick()
 	}
 	w.client, err = refclient.Dial(ctx, url, refclient.Options{
-		Token: to.Token, HTTPClient: to.HTTP, NoRecord: true, Unanswered: true, OnFrame: w.take,
+		Token: to.Token, HTTPClient: to.HTTP, NoRecord: true, Unanswered: true, OnFrame: w.take, OnSend: w.note,
 	})
 	return w, err
 }
 
-// take records a frame from the host, and passes it to onFrame or to the waiting call.
+// take records a frame from the host, and passes it to onFrame.
 func (w *wire) take(frame []byte) {
 	w.mu.Lock()
 	w.got = append(w.got, frame)
 	w.heard = time.Now()
 	w.mu.Unlock()
-	var in incoming
-	if json.Unmarshal(frame, &in) != nil {
-		return // the comparison of records reports this frame
+	if in, ok := read(frame); ok { // the comparison of records reports other frames
+		w.onFrame(&in)
 	}
-	w.onFrame(&in)
-	if in.ID == nil {
-		return
-	}
+}
+
+// note records a frame to the host.
+func (w *wire) note(frame []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if answer := w.waiting[*in.ID]; answer != nil {
-		delete(w.waiting, *in.ID)
-		answer <- &in
-	}
-}
-
-// send records a frame and sends it to the host.
-func (w *wire) send(frame []byte) error {
-	w.mu.Lock()
 	w.sent = append(w.sent, frame)
-	w.mu.Unlock()
-	return w.client.SendRaw(frame)
-}
-
-func (w *wire) notify(method string, params any) error {
-	frame, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
-	if err != nil {
-		return err
-	}
-	return w.send(frame)
-}
-
-// An rpcError is an error response by the host or the relay.
-type rpcError struct {
-	code    int
-	message string
-}
-
-func (e *rpcError) Error() string { return fmt.Sprintf("%d %s", e.code, e.message) }
-
-// ask sends a request. The returned channel receives the response.
-func (w *wire) ask(method string, params map[string]any) (<-chan *incoming, error) {
-	answer := make(chan *incoming, 1)
-	w.mu.Lock()
-	w.lastID++
-	id := w.lastID
-	w.waiting[id] = answer
-	if method == "ping" && (!w.greeted || w.to.AnswersPings) {
-		w.pings[id] = true
-	}
-	w.mu.Unlock()
-	frame, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-	if err != nil {
-		return nil, err
-	}
-	return answer, w.send(frame)
-}
-
-var errEnded = errors.New("connection ended")
-
-// call sends a request, waits for the response, and returns the result.
-func (w *wire) call(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
-	answer, err := w.ask(method, params)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case in := <-answer:
-		if in.Error != nil {
-			return nil, &rpcError{in.Error.Code, in.Error.Message}
-		}
-		return in.Result, nil
-	case <-w.client.Done():
-		return nil, errEnded
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if in, ok := read(frame); ok && in.Method == "ping" && (!w.greeted || w.to.AnswersPings) {
+		w.pings[*in.ID] = true
 	}
 }
 
-// greet is call for initialize or reconnect. It adds the connection's label to the
-// request.
+// greet sends initialize or reconnect. It adds the connection's label to the request.
 func (w *wire) greet(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	params["channel"] = rootChannel
 	params["clientInfo"] = map[string]string{"name": "load", "version": w.label}
-	result, err := w.call(ctx, method, params)
+	result, err := w.client.Call(ctx, method, params)
 	w.mu.Lock()
 	w.greeted = true
 	w.mu.Unlock()
@@ -171,7 +102,7 @@ func (w *wire) greet(ctx context.Context, method string, params map[string]any) 
 }
 
 func (w *wire) ping(ctx context.Context) error {
-	_, err := w.call(ctx, "ping", map[string]any{"channel": rootChannel})
+	_, err := w.client.Call(ctx, "ping", map[string]any{"channel": rootChannel})
 	return err
 }
 

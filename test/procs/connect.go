@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 func (s *Site) clientTokenFile() string { return filepath.Join(s.cfg.Dir, "client.token") }
@@ -83,7 +82,7 @@ func (s *Site) pair(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	var shown struct{ Code string }
-	if err := s.until(ctx, func() error { return s.devices(ctx, &shown, "--pair") }); err != nil {
+	if err := Until(ctx, retryTime, func() error { return s.devices(ctx, &shown, "--pair") }); err != nil {
 		return err
 	}
 	paired := make(chan error, 1)
@@ -91,7 +90,7 @@ func (s *Site) pair(ctx context.Context) error {
 		_, err := s.say(ctx, ConnectProgram, s.connectArgs("pair", Host, shown.Code)...)
 		paired <- err
 	}()
-	err := s.until(ctx, func() error {
+	err := Until(ctx, retryTime, func() error {
 		var list struct {
 			Waiting []struct{ Fingerprint string }
 		}
@@ -107,19 +106,4 @@ func (s *Site) pair(ctx context.Context) error {
 		cancel()
 	}
 	return errors.Join(err, <-paired)
-}
-
-// until repeats step until it returns no error or ctx ends.
-func (s *Site) until(ctx context.Context, step func() error) error {
-	for {
-		err := step()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/faultproxy"
 )
 
@@ -330,12 +329,8 @@ func (s *Site) startAgentFor(ctx context.Context, relays []string) error {
 	}
 	return s.Agent.Launch(ctx, func() error {
 		for _, relay := range relays {
-			info, err := GetJSON[hostsapi.Info](ctx, relay+"/api/hosts/"+Host, token)
-			if err != nil {
+			if err := Online(ctx, http.DefaultClient, relay, Host, token); err != nil {
 				return err
-			}
-			if info.State != "online" {
-				return fmt.Errorf("host is %s at %s: %s", info.State, relay, info.Reason)
 			}
 		}
 		return nil

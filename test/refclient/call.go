@@ -36,12 +36,7 @@ type message struct {
 // becomes an [*RPCError]. If the connection ends first, Call returns [ErrClosed]. With
 // nil params, the request has none.
 func (c *Client) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
-	c.mu.Lock()
-	c.lastID++
-	id := strconv.FormatInt(c.lastID, 10)
-	answer := make(chan message, 1)
-	c.pending[id] = answer
-	c.mu.Unlock()
+	id, answer := c.expect()
 	defer c.forget(id)
 	if err := c.send(message{ID: json.RawMessage(id), Method: method}, params); err != nil {
 		return nil, fmt.Errorf("call %s: %w", method, err)
@@ -59,6 +54,25 @@ func (c *Client) Call(ctx context.Context, method string, params any) (json.RawM
 	default:
 		return nil, fmt.Errorf("call %s: %w: %w", method, ErrClosed, c.Err())
 	}
+}
+
+// expect returns the id for a new request, and a channel that receives the response.
+func (c *Client) expect() (id string, answer chan message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastID++
+	id, answer = strconv.FormatInt(c.lastID, 10), make(chan message, 1)
+	c.pending[id] = answer
+	return id, answer
+}
+
+// Ask sends a request without waiting for its response.
+func (c *Client) Ask(method string, params any) error {
+	id, _ := c.expect()
+	if err := c.send(message{ID: json.RawMessage(id), Method: method}, params); err != nil {
+		return fmt.Errorf("ask %s: %w", method, err)
+	}
+	return nil
 }
 
 func (c *Client) forget(id string) {
@@ -95,7 +109,7 @@ func (c *Client) send(msg message, params any) error {
 	if err != nil {
 		return err
 	}
-	return c.link.Send(frame)
+	return c.SendRaw(frame)
 }
 
 // dispatch gives a response to the call that waits for it, and a request to its

@@ -41,6 +41,9 @@ type Options struct {
 	// frame.
 	OnFrame func(frame []byte)
 
+	// OnSend is called with each frame before it is sent.
+	OnSend func(frame []byte)
+
 	// NoRecord makes the client keep no frames, to save memory in load tools.
 	NoRecord bool
 }
@@ -179,7 +182,12 @@ func (c *Client) Subprotocol() string {
 }
 
 // SendRaw sends a frame unchanged. It blocks while the host does not read.
-func (c *Client) SendRaw(frame []byte) error { return c.link.Send(frame) }
+func (c *Client) SendRaw(frame []byte) error {
+	if c.opts.OnSend != nil {
+		c.opts.OnSend(frame)
+	}
+	return c.link.Send(frame)
+}
 
 // SendBinary sends a binary frame. It fails on a client from NewStream.
 func (c *Client) SendBinary(frame []byte) error {
