@@ -243,8 +243,8 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) {
 	}
 }
 
-// inTurns runs both variants of a pair the given number of times. The variant that
-// runs first changes with each round.
+// inTurns measures both of a pair, 0 and 1, the given number of times. In every other
+// turn, each is measured first.
 func (b *testbed) inTurns(times int, run func(i int)) {
 	for round := range times {
 		for i := range 2 {

@@ -124,19 +124,18 @@ func (b *testbed) audienceDelays(relay *system, watched, straight *crowd, many i
 			watched = b.join(relay, "five-times", n, 0, actionSize)
 			straight = b.join(straight.system, "straight-five", n, 0, actionSize)
 		}
-		p50, p99 := make([]series, 2), make([]series, 2)
+		var delays [2][2]series
 		b.rounds(func(int) {
 			for i, c := range []*crowd{watched, straight} {
-				got := c.hear(spokenSlowly, b.long(2*time.Second), true)
-				p50[i], p99[i] = append(p50[i], ms(got.Delays.P50)), append(p99[i], ms(got.Delays.P99))
+				note(&delays[i], c.hear(spokenSlowly, b.long(2*time.Second), true).Delays)
 			}
 		})
 		work := fmt.Sprintf("%d viewers at 50 actions/s, ", n)
-		f := newFigure(work+"p99", "ms", p99[0]).beside(straight.system.name, p99[0], p99[1])
+		f := newFigure(work+"p99", "ms", delays[0][1]).beside(straight.system.name, delays[0][1], delays[1][1])
 		if n == many {
 			f = f.want(ratioAtMost(1)).orient(atMost(20)).means("A room sees what the agent writes as it writes it.")
 		}
-		figures = append(figures, newFigure(work+"p50", "ms", p50[0]).beside(straight.system.name, p50[0], p50[1]), f)
+		figures = append(figures, newFigure(work+"p50", "ms", delays[0][0]).beside(straight.system.name, delays[0][0], delays[1][0]), f)
 	}
 	return figures
 }

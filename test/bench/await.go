@@ -2,10 +2,10 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"ahprelay/test/must"
+	"ahprelay/test/procs"
 )
 
 // readyTime limits the wait until something is ready.
@@ -16,15 +16,5 @@ const readyTime = 60 * time.Second
 func await(ctx context.Context, ask func() error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			must.Do(errors.Join(ctx.Err(), err))
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	must.Do(procs.Until(ctx, 5*time.Millisecond, ask))
 }

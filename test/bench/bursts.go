@@ -21,32 +21,25 @@ func (b *testbed) bursts(slack string) []Figure {
 	nats := b.startNATS(b.prefix+"nats-server", "", "")
 	defer nats.stop()
 	systems := []*system{relay, b.direct(), nats}
-	crowds := make([]*crowd, len(systems))
-	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
-	for i, way := range systems {
-		crowds[i] = b.join(way, []string{"relay", "direct", "nats"}[i], b.many(100), 0, actionSize)
-		crowds[i].hear(streaming, b.long(200*time.Millisecond), true) // warms up
-	}
+	delays := make([][2]series, len(systems))
+	crowds := b.warm(systems, "bursts", b.many(100), 0, actionSize, streaming, 200*time.Millisecond)
 	b.rounds(func(int) {
 		for i, c := range crowds {
-			got := c.hear(streaming, b.long(1500*time.Millisecond), true)
-			p50[i] = append(p50[i], ms(got.Delays.P50))
-			p99[i] = append(p99[i], ms(got.Delays.P99))
+			note(&delays[i], c.hear(streaming, b.long(1500*time.Millisecond), true).Delays)
 		}
 	})
 	const work = "2000 actions/s in bursts of 20 to 100 clients, "
 	var figures []Figure
-	for _, f := range []struct {
+	for k, f := range []struct {
 		name    string
-		values  []series
 		limit   float64
 		meaning string
 	}{
-		{"p50", p50, 1.2, "Text streams onto 100 screens as the model writes it."},
-		{"p99", p99, 8, "Nobody sees it stutter."},
+		{"p50", 1.2, "Text streams onto 100 screens as the model writes it."},
+		{"p99", 8, "Nobody sees it stutter."},
 	} {
 		for i := 1; i < len(systems); i++ {
-			figure := newFigure(work+f.name+slack, "ms", f.values[0]).beside(systems[i].name, f.values[0], f.values[i]).orient(atMost(f.limit)).means(f.meaning)
+			figure := newFigure(work+f.name+slack, "ms", delays[0][k]).beside(systems[i].name, delays[0][k], delays[i][k]).orient(atMost(f.limit)).means(f.meaning)
 			if systems[i] == nats {
 				figure = figure.want(ratioAtMost(1))
 			}

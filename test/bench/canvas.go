@@ -16,7 +16,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/coder/websocket"
 
+	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/hostrpc"
 	"ahprelay/test/must"
 	"ahprelay/test/procs"
@@ -40,10 +40,7 @@ const (
 // canvas measures the cost of viewing an application on the host's machine through a
 // relay, and its effect on a second client.
 func canvas(b *testbed) []Figure {
-	large := canvasLarge
-	if b.o.Tiny {
-		large = 1 << 20
-	}
+	large := b.unlessTiny(canvasLarge, 1<<20)
 	app := canvasApp(large)
 	b.ends = append(b.ends, app.Close)
 	w := b.canvasWorld(app.URL)
@@ -99,28 +96,25 @@ func canvas(b *testbed) []Figure {
 func canvasApp(large int) *httptest.Server {
 	module, all := bytes.Repeat([]byte("export const a = 1;\n"), canvasModule/20), bytes.Repeat([]byte("x"), large)
 	code := append([]byte("export const a = 1;\n"), bytes.Repeat([]byte("// what a module says\n"), canvasModule/22)...)
+	var main bytes.Buffer
+	for i := range canvasModules {
+		fmt.Fprintf(&main, "import \"/page/%d.js\";\n", i)
+	}
+	main.WriteString("window.took = performance.now();\n")
 	mux := http.NewServeMux()
-	mux.HandleFunc("/module/", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/javascript")
-		_, _ = w.Write(module)
-	})
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cache-Control", "no-store")
-		_, _ = io.WriteString(w, `<!doctype html><title>page</title><script type="module" src="/main.js"></script>`)
-	})
-	mux.HandleFunc("/main.js", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/javascript")
-		w.Header().Set("Cache-Control", "no-store")
-		for i := range canvasModules {
-			_, _ = fmt.Fprintf(w, "import \"/page/%d.js\";\n", i)
-		}
-		_, _ = io.WriteString(w, "window.took = performance.now();\n")
-	})
-	mux.HandleFunc("/page/", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/javascript")
-		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(code)
-	})
+	serve := func(path, kind, cache string, body []byte) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			if cache != "" {
+				w.Header().Set("Cache-Control", cache)
+			}
+			_, _ = w.Write(body)
+		})
+	}
+	serve("/module/", "text/javascript", "", module)
+	serve("/{$}", "text/html; charset=utf-8", "no-store", []byte(`<!doctype html><title>page</title><script type="module" src="/main.js"></script>`))
+	serve("/main.js", "text/javascript", "no-store", main.Bytes())
+	serve("/page/", "text/javascript", "no-store", code)
 	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "large.bin", time.Time{}, bytes.NewReader(all))
 	})
@@ -333,8 +327,7 @@ func (w *canvasWay) echo(b *testbed) time.Duration {
 		must.Do(err)
 		took = append(took, time.Since(began))
 	}
-	slices.Sort(took)
-	return took[len(took)/2]
+	return loadgen.Summary(took).P50
 }
 
 // pages loads a page of modules in a browser, through the relay and straight, and
@@ -363,8 +356,5 @@ func (w *canvasWorld) keystrokes(b *testbed, to *[2]series) {
 		took = append(took, time.Since(began))
 		time.Sleep(10 * time.Millisecond)
 	}
-	slices.Sort(took)
-	for i, percent := range []int{50, 99} {
-		to[i] = append(to[i], ms(took[len(took)*percent/100]))
-	}
+	note(to, loadgen.Summary(took))
 }

@@ -62,11 +62,7 @@ func (b *testbed) fanoutTLS() []Figure {
 
 // fanoutTo measures systems with n clients each. The first system is the relay.
 func (b *testbed) fanoutTo(s *site, n int, systems []*system) []Figure {
-	crowds := make([]*crowd, len(systems))
-	for i, way := range systems {
-		crowds[i] = b.join(way, fmt.Sprintf("w%d-n%d", i, n), b.many(n), 0, actionSize)
-		crowds[i].hear(saturated(n), b.long(100*time.Millisecond), false) // warms up
-	}
+	crowds := b.warm(systems, fmt.Sprint("fanout-", n), b.many(n), 0, actionSize, saturated(n), 100*time.Millisecond)
 	perCPU := make([]series, len(systems))
 	var agent, wall series
 	b.rounds(func(int) {

@@ -67,7 +67,10 @@ func (c *crowd) flapOnce(links ...*faultproxy.Proxy) (lost float64, whole time.D
 		for _, link := range links {
 			must.Do(link.Heal())
 		}
-		whole = c.catchUp()
+		var err error
+		if whole, err = c.catchUp(0, giveUp); err != nil {
+			whole = giveUp
+		}
 	}
 	must.Both(cut, func() { lost = float64(c.stream(spoken, c.bed.long(cutTime+1200*time.Millisecond)).Lost) })
 	return lost, whole
@@ -76,16 +79,13 @@ func (c *crowd) flapOnce(links ...*faultproxy.Proxy) (lost float64, whole time.D
 // giveUp limits the time in which clients must receive everything.
 const giveUp = 10 * time.Second
 
-// catchUp waits until all readers have received all actions so far, or until giveUp is
-// over. It returns the time that this took.
-func (c *crowd) catchUp() (took time.Duration) {
+// catchUp waits until all readers of a channel have received all actions so far, or until
+// a time is over. It returns how long this took.
+func (c *crowd) catchUp(channel int, within time.Duration) (took time.Duration, err error) {
 	var said int64
-	must.Do(c.bed.host.Call("Host.Said", c.channels[0], &said))
-	args := loadgen.AwaitArgs{Group: c.groups[0], Action: said, Within: giveUp}
-	if c.bed.clients.Call("Clients.Await", args, &took) != nil {
-		took = giveUp
-	}
-	return took
+	must.Do(c.bed.host.Call("Host.Said", c.channels[channel], &said))
+	args := loadgen.AwaitArgs{Group: c.groups[channel], Action: said, Within: within}
+	return took, c.bed.clients.Call("Clients.Await", args, &took)
 }
 
 // ended returns how many connections of a crowd have ended.

@@ -74,7 +74,7 @@ func (b *testbed) moreHosts(numbers []int) []Figure {
 	defer writer.stop()
 	var least []*crowd
 	for _, n := range numbers[:last] {
-		least = append(least, b.writtenTo(writer, n))
+		least = append(least, b.spread(fmt.Sprint("written-", n), b.many(n), func(int) *system { return writer }))
 	}
 	cost := b.growing(append(crowds, least...))
 	cost, leastCost := cost[:len(numbers)], cost[len(numbers):]
@@ -102,15 +102,6 @@ func grown(work, unit string, relay, least series, writer *system) Figure {
 	return newFigure(work, unit, relay).beside(writer.name, relay, least).want(ratioAtMost(1.25)).means("The thousandth viewer, and the hundredth host, cost no more than the first.")
 }
 
-// writtenTo connects the clients of n hosts to a server that only writes.
-func (b *testbed) writtenTo(writer *system, n int) *crowd {
-	c := b.newCrowd(writer, b.many(clientsOfHost), actionSize)
-	for i := range b.many(n) {
-		c.add(writer, fmt.Sprintf("written-%d-%d", n, i), c.readers, 0)
-	}
-	return c
-}
-
 // roomForHosts returns how many hosts the limit for open files permits, at most most.
 // others counts connections that exist already, in hosts.
 func (b *testbed) roomForHosts(most, others int) int {
@@ -134,7 +125,7 @@ func (b *testbed) hostsAt(name string, numbers []int) (crowds []*crowd, end func
 	began := time.Now()
 	s := b.site(siteConfig{name: name, hosts: most, together: true, relayFlags: audienceLimits})
 	b.say("%d hosts are online after %.1f s", most, time.Since(began).Seconds())
-	all := b.acrossHosts(s, name, most)
+	all := b.spread(name, most, s.system)
 	b.say("%d clients are there after %.1f s", most*all.readers, time.Since(began).Seconds())
 	for _, n := range numbers {
 		some := *all // the smaller crowd uses the first of the same hosts
@@ -144,11 +135,11 @@ func (b *testbed) hostsAt(name string, numbers []int) (crowds []*crowd, end func
 	return crowds, s.end
 }
 
-// acrossHosts connects clients to n hosts.
-func (b *testbed) acrossHosts(s *site, name string, n int) *crowd {
-	c := b.newCrowd(s.system(0), b.many(clientsOfHost), actionSize)
+// spread connects clients to n hosts, to each by its own way.
+func (b *testbed) spread(name string, n int, way func(host int) *system) *crowd {
+	c := b.newCrowd(way(0), b.many(clientsOfHost), actionSize)
 	for i := range n {
-		c.add(s.system(i), fmt.Sprintf("%s-%d", name, i), c.readers, 0)
+		c.add(way(i), fmt.Sprintf("%s-%d", name, i), c.readers, 0)
 	}
 	return c
 }

@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/broker"
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/load"
 	"ahprelay/test/must"
 )
 
@@ -89,9 +90,4 @@ func (s *site) openSecond(b *testbed, n int) (end func()) {
 }
 
 // waitIdle waits for hostsIdle, or until the part ends.
-func waitIdle(b *testbed) {
-	select {
-	case <-b.ctx.Done():
-	case <-time.After(b.long(hostsIdle)):
-	}
-}
+func waitIdle(b *testbed) { load.Pause(b.ctx, b.long(hostsIdle)) }

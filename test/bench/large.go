@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"time"
-
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/must"
 )
@@ -14,8 +12,7 @@ const largest = 128 << 20
 // reader of large messages.
 type pair struct {
 	name  string // begins the names of their groups
-	alone series // p99 of the small messages while the reader is idle
-	added series // how much the reader adds to the p99
+	added series // how much the reader adds to the p99 of the small messages
 	rate  series // MB/s that the reader gets
 }
 
@@ -42,16 +39,12 @@ func large(b *testbed) []Figure {
 
 // measurePair measures the callers without the reader, and beside it.
 func (b *testbed) measurePair(p *pair, reader *loadgen.Process) {
-	small := loadgen.CallArgs{Group: p.name, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond}
-	var alone, during, one loadgen.CallReply
-	must.Do(b.clients.Call("Clients.Call", small, &alone))
-	answer := largest
-	if b.o.Tiny {
-		answer = 1 << 20
-	}
-	big := loadgen.CallArgs{Group: p.name + "-large", Request: 512, Answer: answer, For: small.For}
-	must.Both(func() { must.Do(b.clients.Call("Clients.Call", small, &during)) }, func() { must.Do(reader.Call("Clients.Call", big, &one)) })
-	p.alone = append(p.alone, ms(alone.Delays.P99))
-	p.added = append(p.added, ms(during.Delays.P99-alone.Delays.P99))
+	alone := b.exchange(p.name)
+	answer := b.unlessTiny(largest, 1<<20)
+	big := loadgen.CallArgs{Group: p.name + "-large", Answer: answer, For: b.long(exchangeTime)}
+	var during loadgen.Delays
+	var one loadgen.CallReply
+	must.Both(func() { during = b.exchange(p.name) }, func() { one = calls(reader, big) })
+	p.added = append(p.added, ms(during.P99-alone.P99))
 	p.rate = append(p.rate, float64(one.Delays.Count)*float64(answer)/one.Took.Seconds()/1e6)
 }

@@ -25,25 +25,25 @@ func (b *testbed) latency(slack string) []Figure {
 		way.callers(b.clients, names[i], 1)
 		b.ask(names[i], 100*time.Millisecond) // warms up
 	}
-	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
+	delays := make([][2]series, len(systems))
 	b.rounds(func(int) {
 		for range 4 { // in turns, so that a disturbance of the machine affects all systems
 			for i, name := range names {
-				delays := b.ask(name, 400*time.Millisecond)
-				p50[i], p99[i] = append(p50[i], ms(delays.P50)), append(p99[i], ms(delays.P99))
+				note(&delays[i], b.ask(name, 400*time.Millisecond))
 			}
 		}
 	})
-	return latencyFigures(p50, p99, slack)
+	return latencyFigures(delays, slack)
 }
 
-func latencyFigures(p50, p99 []series, slack string) []Figure {
+func latencyFigures(delays [][2]series, slack string) []Figure {
 	added := func(i int, work string, limit float64) []Figure {
 		what := func(percentile string) string { return work + ", added " + percentile + slack }
-		m, t := p50[i].less(p50[0]), p99[i].less(p99[0])
+		direct := delays[0]
+		m, t := delays[i][0].less(direct[0]), delays[i][1].less(direct[1])
 		return []Figure{
-			newFigure(what("p50"), "ms", m).beside(directName, m, p50[0]).want(ratioAtMost(limit)).orient(atMost(requestMost)).means("A keystroke takes this much longer than at the host itself, beside the network's own time."),
-			newFigure(what("p99"), "ms", t).beside(directName, t, p99[0]).orient(atMost(1)).means("And hardly ever more than this."),
+			newFigure(what("p50"), "ms", m).beside(directName, m, direct[0]).want(ratioAtMost(limit)).orient(atMost(requestMost)).means("A keystroke takes this much longer than at the host itself, beside the network's own time."),
+			newFigure(what("p99"), "ms", t).beside(directName, t, direct[1]).orient(atMost(1)).means("And hardly ever more than this."),
 		}
 	}
 	return append(added(1, "request and answer of 512 B", 7), added(2, "the same with NATS over TCP", 6)...)
@@ -55,7 +55,12 @@ const requestMost = 0.15
 // ask lets a group of callers send requests one after another, and returns their
 // delays.
 func (b *testbed) ask(group string, d time.Duration) loadgen.Delays {
-	var reply loadgen.CallReply
-	must.Do(b.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: b.long(d)}, &reply))
-	return reply.Delays
+	return calls(b.clients, loadgen.CallArgs{Group: group, Answer: 512, For: b.long(d)}).Delays
+}
+
+// calls lets a group of callers at a load generator send requests of 512 B.
+func calls(from *loadgen.Process, args loadgen.CallArgs) (reply loadgen.CallReply) {
+	args.Request = 512
+	must.Do(from.Call("Clients.Call", args, &reply))
+	return reply
 }

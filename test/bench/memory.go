@@ -1,10 +1,10 @@
 package bench
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"ahprelay/test/must"
@@ -12,12 +12,17 @@ import (
 
 // resident returns how many bytes of memory a process occupies.
 func resident(pid int) float64 {
-	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)))
-	fields := bytes.Fields(text)
-	if len(fields) < 2 {
-		must.Fail("/proc/%d/statm is %q", pid, text)
+	return float64(numberIn(fmt.Sprintf("/proc/%d/statm", pid), 1) * os.Getpagesize())
+}
+
+// numberIn returns the number in a field of a file of the kernel.
+func numberIn(file string, field int) int {
+	text := must.Get(os.ReadFile(file))
+	fields := strings.Fields(string(text))
+	if len(fields) <= field {
+		must.Fail("%s is %q", file, text)
 	}
-	return float64(must.Get(strconv.Atoi(string(fields[1]))) * os.Getpagesize())
+	return must.Get(strconv.Atoi(fields[field]))
 }
 
 // idleTime is how long clients are idle before their memory is measured.

@@ -127,8 +127,7 @@ func (b *testbed) noises(s *site, i int) []*noise {
 		work: fmt.Sprintf("requests that %d clients of a tenant ask without a pause", busyClients), unit: "k/s",
 		what: "so many of another tenant's", means: "Nor do clients that ask a lot.",
 		make: func() float64 {
-			var reply loadgen.CallReply
-			must.Do(viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking, Request: 512, Answer: 512, For: long}, &reply))
+			reply := calls(viewer, loadgen.CallArgs{Group: asking, Answer: 512, For: long})
 			return float64(reply.Delays.Count) / reply.Took.Seconds() / 1e3
 		},
 	}, b.stallers(busy, s.cfg.name+"-stalled")}
@@ -215,14 +214,12 @@ func (s *site) floods(i int, d time.Duration) []flood {
 	return []flood{{name: "messages of 64 B that nobody wants", args: unwanted}, {name: "requests that the relay refuses", args: requests}}
 }
 
+const exchangeTime = 1200 * time.Millisecond
+
 // exchange lets a group of callers send a request every 20 ms, and returns their
 // delays.
 func (b *testbed) exchange(group string) loadgen.Delays {
-	var reply loadgen.CallReply
-	must.Do(b.clients.Call("Clients.Call", loadgen.CallArgs{
-		Group: group, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond,
-	}, &reply))
-	return reply.Delays
+	return calls(b.clients, loadgen.CallArgs{Group: group, Answer: 512, For: b.long(exchangeTime), Every: 20 * time.Millisecond}).Delays
 }
 
 // onlyIdle makes all threads of a process, and later ones, run only while no other

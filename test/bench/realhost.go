@@ -4,18 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
 	"golang.org/x/sync/errgroup"
 
 	"ahprelay/test/bench/loadgen"
@@ -68,8 +64,7 @@ func (h *realHost) chat() (chat string) {
 // A watch has the viewers of a chat at a real host.
 type watch struct {
 	chat    string
-	readers sync.WaitGroup
-	viewers []*websocket.Conn
+	viewers []*refclient.Client
 
 	mu    sync.Mutex
 	seen  map[int64]time.Time // time at which the first viewer received each action
@@ -79,66 +74,39 @@ type watch struct {
 
 // watch connects n viewers to a chat, until the testbed ends.
 func (h *realHost) watch(chat, url string, tokens []string, n int) *watch {
-	w := &watch{chat: chat, viewers: make([]*websocket.Conn, n), seen: map[int64]time.Time{}}
+	w := &watch{chat: chat, viewers: make([]*refclient.Client, n), seen: map[int64]time.Time{}}
 	h.bed.ends = append(h.bed.ends, func() {
-		for _, ws := range w.viewers {
-			if ws != nil {
-				_ = ws.CloseNow()
+		for _, v := range w.viewers {
+			if v != nil {
+				_ = v.Abort()
 			}
 		}
-		w.readers.Wait()
 	})
 	var all errgroup.Group
 	all.SetLimit(32)
 	for i := range w.viewers {
-		all.Go(func() (err error) {
-			token := ""
-			if len(tokens) > 0 {
-				token = tokens[i%len(tokens)]
+		all.Go(func() error {
+			ctx, cancel := context.WithTimeout(h.bed.ctx, readyTime)
+			defer cancel()
+			v, err := refclient.Dial(ctx, url, refclient.Options{Token: loadgen.TokenOf(tokens, i), NoRecord: true, OnFrame: w.hear})
+			if err != nil {
+				return err
 			}
-			w.viewers[i], err = h.viewer(chat, url, token, fmt.Sprintf("viewer-%d-%d", h.made, i))
+			w.viewers[i] = v
+			_, err = v.Initialize(ctx, refclient.InitializeParams{ // its result has the chat's snapshot
+				ClientID: fmt.Sprintf("viewer-%d-%d", h.made, i), ProtocolVersions: []string{"0.9.0"}, InitialSubscriptions: []string{chat},
+			})
 			return err
 		})
 	}
 	must.Do(all.Wait())
-	for _, ws := range w.viewers {
-		w.readers.Go(func() { w.read(ws) })
-	}
 	return w
 }
 
-// viewer connects a viewer to a chat, and waits for the chat's snapshot.
-func (h *realHost) viewer(chat, url, token, clientID string) (*websocket.Conn, error) {
-	ctx, cancel := context.WithTimeout(h.bed.ctx, readyTime)
-	defer cancel()
-	ws, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
-	if err != nil {
-		return nil, err
-	}
-	ws.SetReadLimit(-1)
-	list, _ := json.Marshal([]string{chat}) // a list of strings always encodes
-	err = ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil,
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"],"initialSubscriptions":%s}}`, clientID, list))
-	for err == nil {
-		var message []byte
-		if _, message, err = ws.Read(ctx); bytes.Contains(message, []byte(`"fromSeq":`)) {
-			return ws, nil
-		}
-	}
-	_ = ws.CloseNow()
-	return nil, fmt.Errorf("%s: %w", url, err)
-}
-
-// read records the actions on a viewer's connection until the connection ends.
-func (w *watch) read(ws *websocket.Conn) {
-	for {
-		_, message, err := ws.Read(context.Background())
-		if err != nil {
-			return
-		}
-		if seq, ok := deltaSeq(message); ok {
-			w.arrived(seq, time.Now())
-		}
+// hear records an action that a viewer has received.
+func (w *watch) hear(frame []byte) {
+	if seq, ok := deltaSeq(frame); ok {
+		w.arrived(seq, time.Now())
 	}
 }
 
@@ -170,16 +138,10 @@ func deltaSeq(message []byte) (seq int64, ok bool) {
 	return seq, err == nil
 }
 
-// A telling is what streaming to viewers has cost.
-type telling struct {
-	cpu   time.Duration // processor time of the host
-	bytes int64         // bytes that the meter has counted
-	p99   time.Duration // p99 of the delays of all viewers after the first
-}
-
 // tell makes the agent stream n deltas, perSecond each second. It waits until all
-// viewers have received them.
-func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telling) {
+// viewers have received them. It returns the processor time of the host, the bytes that the
+// meter has counted, and the p99 of the delays of all viewers after the first.
+func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (cpu time.Duration, bytes int64, p99 time.Duration) {
 	w.mu.Lock()
 	w.got, w.delay = 0, nil
 	clear(w.seen)
@@ -202,11 +164,7 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 	after := must.Get(loadgen.CPU(h.pid))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t = telling{cpu: after - before, bytes: meter.Bytes() - sent}
-	if slices.Sort(w.delay); len(w.delay) > 0 {
-		t.p99 = w.delay[len(w.delay)*99/100]
-	}
-	return t
+	return after - before, meter.Bytes() - sent, loadgen.Summary(w.delay).P99
 }
 
 // realAudience measures the cost of a view-only link's viewers for a real host, beside the
@@ -233,9 +191,9 @@ func (b *testbed) realAudience() []Figure {
 		way := &ways[i]
 		w := h.watch(h.chat(), way.url, way.tokens, way.viewers)
 		b.rounds(func(int) {
-			t := h.tell(w, actions, 50, meter)
-			way.cpu = append(way.cpu, float64(t.cpu.Microseconds())/actions)
-			way.sent, way.p99 = append(way.sent, float64(t.bytes)/actions), append(way.p99, ms(t.p99))
+			cpu, bytes, p99 := h.tell(w, actions, 50, meter)
+			way.cpu = append(way.cpu, float64(cpu.Microseconds())/actions)
+			way.sent, way.p99 = append(way.sent, float64(bytes)/actions), append(way.p99, ms(p99))
 		})
 		b.say("%s: %s µs of the host an action", way.name, digits(way.cpu.median()))
 	}

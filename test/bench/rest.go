@@ -77,12 +77,7 @@ func wakeUps(pids []int, d time.Duration) (perSecond float64) {
 func timesRun(pid int) (runs int) {
 	stats := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)))
 	for _, stat := range stats {
-		text := must.Get(os.ReadFile(stat))
-		fields := bytes.Fields(text)
-		if len(fields) != 3 {
-			must.Fail("%s is %q", stat, text)
-		}
-		runs += must.Get(strconv.Atoi(string(fields[2])))
+		runs += numberIn(stat, 2)
 	}
 	if len(stats) == 0 {
 		must.Fail("process %d has no threads", pid)

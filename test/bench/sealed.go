@@ -123,13 +123,11 @@ func sealedUplink(b *testbed) (figures []Figure) {
 		{"through the relay's port", false, "What is sealed cannot be compressed on the way."},
 	} {
 		p := b.sealedWays(fmt.Sprint("uplink-", way.natsTCP), way.natsTCP)
-		crowds := b.sealedCrowds(p, "uplink-"+fmt.Sprint(way.natsTCP), b.many(uplinkClients), uplinkSize, spoken)
+		crowds := b.warm(p.ways[:], fmt.Sprint("uplink-", way.natsTCP), b.many(uplinkClients), 0, uplinkSize, spoken, 100*time.Millisecond)
 		var sent [2]series
 		b.rounds(func(int) {
 			for i, c := range crowds {
-				before := p.meters[i].Bytes()
-				got := c.hear(spoken, b.long(uplinkActions*spoken.Every), false)
-				sent[i] = append(sent[i], float64(p.meters[i].Bytes()-before)/float64(got.Actions)*uplinkActions/1e6)
+				sent[i] = append(sent[i], c.uplinkMB(p.meters[i]))
 			}
 		})
 		p.end()
@@ -139,22 +137,12 @@ func sealedUplink(b *testbed) (figures []Figure) {
 	return figures
 }
 
-// sealedCrowds connects readers to both ways, and streams once, so that the host-agents
-// know the readers.
-func (b *testbed) sealedCrowds(p *pairOfWays, name string, readers, size int, pace loadgen.Pace) (crowds [2]*crowd) {
-	for i, way := range p.ways {
-		crowds[i] = b.join(way, name+"-"+sealedNames[i], readers, 0, size)
-		crowds[i].hear(pace, b.long(100*time.Millisecond), false)
-	}
-	return crowds
-}
-
 // sealedFanout measures what the part fanout measures, at a sealed host.
 func sealedFanout(b *testbed) []Figure {
 	p := b.sealedWays("fanout", false)
 	defer p.end()
 	const n = 100
-	crowds := b.sealedCrowds(p, "fanout", b.many(n), actionSize, saturated(n))
+	crowds := b.warm(p.ways[:], "fanout", b.many(n), 0, actionSize, saturated(n), 100*time.Millisecond)
 	var relay, agent [2]series
 	b.rounds(func(int) {
 		for range 2 {
@@ -184,17 +172,8 @@ func sealedLatency(b *testbed) []Figure {
 		b.ask(sealedNames[i], 200*time.Millisecond) // warms up
 	}
 	var p50 [2]series
-	turns := max(pairedTurns, b.o.Rounds)
-	if b.o.Tiny {
-		turns = 1
-	}
-	for turn := range turns {
-		for j := range sealedNames { // in every other turn, each way is measured first
-			i := (turn + j) % 2
-			delays := b.ask(sealedNames[i], 400*time.Millisecond)
-			p50[i] = append(p50[i], ms(delays.P50))
-		}
-	}
+	turns := b.unlessTiny(max(pairedTurns, b.o.Rounds), 1)
+	b.inTurns(turns, func(i int) { p50[i] = append(p50[i], ms(b.ask(sealedNames[i], 400*time.Millisecond).P50)) })
 	return []Figure{
 		newFigure("request and answer of 512 B, added p50", "ms", p50[1].less(p50[0])).want(atMost(0.15)).means("A keystroke takes this much longer at a sealed host."),
 		newFigure("request and answer of 512 B, p50", "ms", p50[1]).beside(unsealedName, p50[1], p50[0]),

@@ -31,15 +31,12 @@ func sealedConsole(b *testbed) []Figure {
 		must.Within(sealedNames[i], func() { p.open(pages[i], i) })
 	}
 	var work [2]series
-	b.rounds(func(round int) {
-		for turn := range 2 {
-			for j := range pages { // in every other turn, each way is measured first
-				i := (turn + j) % 2
-				must.Within(sealedNames[i], func() {
-					work[i] = append(work[i], pages[i].deltaWork(fmt.Sprintf("talk %d", sealedDeltas+2*round+turn)))
-				})
-			}
-		}
+	b.rounds(func(int) {
+		b.inTurns(2, func(i int) {
+			must.Within(sealedNames[i], func() {
+				work[i] = append(work[i], pages[i].deltaWork(fmt.Sprintf("talk %d", sealedDeltas+len(work[i]))))
+			})
+		})
 	})
 	name := fmt.Sprintf("console, %d× slower processor: script and layout for a delta", slowdown)
 	return []Figure{

@@ -13,7 +13,6 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/gateway"
-	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/must"
@@ -199,11 +198,7 @@ func (s *site) online(i int, agent *procs.Process, token string) {
 
 // state returns an error unless the relay reports host i as online.
 func (s *site) state(i int, token string) error {
-	info, err := procs.GetJSONBy[hostsapi.Info](s.bed.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
-	if err == nil && info.State != "online" {
-		err = fmt.Errorf("%s is %s: %s", hostName(i), info.State, info.Reason)
-	}
-	return err
+	return procs.Online(s.bed.ctx, s.http, s.url(), hostName(i), token)
 }
 
 // subjects is the number of different subjects among a site's clients. The relay limits

@@ -17,14 +17,9 @@ const stallTime = 650 * time.Millisecond
 // stalled measures how a reader that reads nothing affects the other readers.
 func stalled(b *testbed) []Figure {
 	_, relay := b.oneHost(siteConfig{})
-	nats := b.natsServer()
-	systems := []*system{relay, nats}
-	crowds := make([]*crowd, len(systems))
-	undisturbed, disturbed := make([]series, len(systems)), make([]series, len(systems))
-	for i, way := range systems {
-		crowds[i] = b.join(way, []string{"relay", "nats"}[i], max(2, b.many(100)), 1, actionSize)
-		crowds[i].hear(half, b.long(200*time.Millisecond), true) // warms up
-	}
+	systems := []*system{relay, b.natsServer()}
+	var undisturbed, disturbed [2]series
+	crowds := b.warm(systems, "stalled", max(2, b.many(100)), 1, actionSize, half, 200*time.Millisecond)
 	b.rounds(func(int) {
 		for i := range 2 * len(crowds) { // twice, because there are few bursts in stallTime
 			i %= len(crowds)
@@ -55,16 +50,13 @@ func (c *crowd) hearDisturbed(d time.Duration) (s sample) {
 
 // pause makes the quiet readers of the first channel stop reading, or read again.
 func (c *crowd) pause(on bool) {
-	must.Do(c.bed.clients.Call("Clients.Pause", loadgen.PauseArgs{Group: c.groups[0], On: on}, &loadgen.None{}))
+	must.Do(c.bed.clients.Call("Clients.Pause", loadgen.Switch{Group: c.groups[0], On: on}, &loadgen.None{}))
 }
 
 // await waits until all readers, the quiet reader included, have received everything.
 func (c *crowd) await() {
-	var said int64
-	for i, channel := range c.channels {
-		must.Do(c.bed.host.Call("Host.Said", channel, &said))
-		args := loadgen.AwaitArgs{Group: c.groups[i], Action: said, Within: readyTime}
-		must.Do(c.bed.clients.Call("Clients.Await", args, new(time.Duration)))
+	for i := range c.channels {
+		must.Get(c.catchUp(i, readyTime))
 	}
 	c.whole()
 }

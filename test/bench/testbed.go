@@ -107,9 +107,12 @@ func (b *testbed) rounds(run func(round int)) {
 }
 
 // many returns n, or in a tiny run a small number.
-func (b *testbed) many(n int) int {
+func (b *testbed) many(n int) int { return b.unlessTiny(n, min(n, 3)) }
+
+// unlessTiny returns n, or in a tiny run another number.
+func (b *testbed) unlessTiny(n, tiny int) int {
 	if b.o.Tiny {
-		return min(n, 3)
+		return tiny
 	}
 	return n
 }
@@ -155,6 +158,17 @@ func (b *testbed) join(s *system, name string, readers, quiet, size int) *crowd 
 		b.say("%d clients of %s have connected in %.1f s", readers, s.name, took.Seconds())
 	}
 	return c
+}
+
+// warm connects as many readers to each system, and lets the host stream to them for a
+// time. The name of a crowd's channel is name with the system's number.
+func (b *testbed) warm(systems []*system, name string, readers, quiet, size int, pace loadgen.Pace, d time.Duration) (crowds []*crowd) {
+	for i, way := range systems {
+		c := b.join(way, fmt.Sprintf("%s-%d", name, i), readers, quiet, size)
+		c.hear(pace, b.long(d), false)
+		crowds = append(crowds, c)
+	}
+	return crowds
 }
 
 // newCrowd returns a crowd that has no channels yet.
@@ -232,7 +246,7 @@ func (c *crowd) stream(pace loadgen.Pace, d time.Duration) (reply loadgen.Stream
 
 // time makes the readers of the first channel record delays, or stop recording.
 func (c *crowd) time(on bool) {
-	must.Do(c.bed.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{}))
+	must.Do(c.bed.clients.Call("Clients.Time", loadgen.Switch{Group: c.groups[0], On: on}, &loadgen.None{}))
 }
 
 // usedBy returns the processor time that each process has used so far.

@@ -36,11 +36,7 @@ func uplink(b *testbed) []Figure {
 	}
 	b.rounds(func(int) {
 		for _, w := range ways {
-			before := w.meter.Bytes()
-			got := w.crowd.hear(spoken, b.long(uplinkActions*spoken.Every), false)
-			// The bytes are converted from the number of actions in this round to uplinkActions.
-			bytes := float64(w.meter.Bytes()-before) / float64(got.Actions) * uplinkActions
-			w.sent = append(w.sent, bytes/1e6)
+			w.sent = append(w.sent, w.crowd.uplinkMB(w.meter))
 		}
 	})
 	work := fmt.Sprintf("%d clients × %d actions of 1 KB, ", uplinkClients, uplinkActions)
@@ -55,6 +51,14 @@ func uplink(b *testbed) []Figure {
 		figures = append(figures, f.orient(atMost(0.65)).means("A home connection carries 50 viewers like one."))
 	}
 	return figures
+}
+
+// uplinkMB lets the host stream, and returns how many MB the meter has counted. They are
+// converted from the number of actions in this round to uplinkActions.
+func (c *crowd) uplinkMB(meter *stack.Meter) float64 {
+	before := meter.Bytes()
+	got := c.hear(spoken, c.bed.long(uplinkActions*spoken.Every), false)
+	return float64(meter.Bytes()-before) / float64(got.Actions) * uplinkActions / 1e6
 }
 
 // uplinkWays returns the ways through the relay, and after them the ways for

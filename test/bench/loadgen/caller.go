@@ -41,7 +41,7 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 		all.Go(func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), dialTime)
 			defer cancel()
-			ws, err := dialWS(ctx, args.URL, token(args.Tokens, i), args.Seal)
+			ws, err := dialWS(ctx, args.URL, TokenOf(args.Tokens, i), args.Seal)
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (c *Clients) Call(args CallArgs, reply *CallReply) error {
 		})
 	}
 	err := all.Wait()
-	*reply = CallReply{Delays: summary(delays), Took: time.Since(began)}
+	*reply = CallReply{Delays: Summary(delays), Took: time.Since(began)}
 	return err
 }
 

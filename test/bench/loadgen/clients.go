@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"ahprelay/test/procs"
 )
 
 // Readers can connect to these kinds of servers.
@@ -75,8 +77,8 @@ func (a *ConnectArgs) url() string {
 	return a.URL
 }
 
-// token returns the token of reader i, or "".
-func token(tokens []string, i int) string {
+// TokenOf returns the token of reader i, or "". Readers use the tokens in turn.
+func TokenOf(tokens []string, i int) string {
 	if len(tokens) == 0 {
 		return ""
 	}
@@ -168,8 +170,14 @@ func (c *Clients) Disconnect(name string, _ *None) error {
 	return nil
 }
 
+// A Switch switches something on or off for a group.
+type Switch struct {
+	Group string
+	On    bool
+}
+
 // Time makes a group's readers record the delay of each frame, or stop recording.
-func (c *Clients) Time(args TimeArgs, _ *None) error {
+func (c *Clients) Time(args Switch, _ *None) error {
 	g, err := c.group(args.Group)
 	if err != nil {
 		return err
@@ -178,12 +186,6 @@ func (c *Clients) Time(args TimeArgs, _ *None) error {
 	defer c.loop.mu.Unlock()
 	g.timed, g.delays = args.On, nil
 	return nil
-}
-
-// TimeArgs are the arguments of Time.
-type TimeArgs struct {
-	Group string
-	On    bool
 }
 
 // A State describes a group of readers.
@@ -210,12 +212,12 @@ func (c *Clients) State(name string, state *State) error {
 	delays := slices.Clone(g.delays)
 	err = c.loop.failed
 	c.loop.mu.Unlock()
-	state.Delays = summary(delays)
+	state.Delays = Summary(delays)
 	return err
 }
 
-// summary sorts and summarizes delays.
-func summary(delays []time.Duration) Delays {
+// Summary sorts and summarizes delays.
+func Summary(delays []time.Duration) Delays {
 	if len(delays) == 0 {
 		return Delays{}
 	}
@@ -224,14 +226,8 @@ func summary(delays []time.Duration) Delays {
 	return Delays{Count: len(delays), P50: at(50), P99: at(99), Max: delays[len(delays)-1]}
 }
 
-// PauseArgs are the arguments of Pause.
-type PauseArgs struct {
-	Group string
-	On    bool
-}
-
 // Pause makes a group's quiet readers stop reading, or read again.
-func (c *Clients) Pause(args PauseArgs, _ *None) error {
+func (c *Clients) Pause(args Switch, _ *None) error {
 	g, err := c.group(args.Group)
 	if err != nil {
 		return err
@@ -304,15 +300,13 @@ func (c *Clients) Reconnect(args ReconnectArgs, took *time.Duration) error {
 const retryTime = 50 * time.Millisecond
 
 func (c *Clients) comeBack(ctx context.Context, r *reader) error {
-	for {
-		ws, err := r.rejoin(ctx)
-		if err == nil {
-			return c.loop.add(r, ws)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("reader %d does not reconnect: %w", r.index, errors.Join(ctx.Err(), err))
-		case <-time.After(retryTime):
-		}
+	var ws *wsConn
+	err := procs.Until(ctx, retryTime, func() (err error) {
+		ws, err = r.rejoin(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reader %d does not reconnect: %w", r.index, err)
 	}
+	return c.loop.add(r, ws)
 }

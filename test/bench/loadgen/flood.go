@@ -3,12 +3,12 @@ package loadgen
 import (
 	"bytes"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+	"golang.org/x/sync/errgroup"
 )
 
 // FloodArgs describes connections that publish as fast as they can.
@@ -59,23 +59,19 @@ func (c *Clients) Flood(args FloodArgs, sent *uint64) error {
 	message := &nats.Msg{Subject: args.Subject, Reply: args.Reply, Data: bytes.Repeat([]byte("x"), args.Size)}
 	end := time.Now().Add(args.For)
 	var all atomic.Uint64
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
+	var running errgroup.Group
 	for _, conn := range conns {
-		wg.Go(func() {
+		running.Go(func() error {
 			for time.Now().Before(end) {
 				if err := conn.PublishMsg(message); err != nil {
-					failed.Store(&err)
-					return
+					return err
 				}
 				all.Add(1)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
+	err = running.Wait()
 	*sent = all.Load()
-	if err := failed.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return err
 }

@@ -222,10 +222,10 @@ func TestSummarySortsDelays(t *testing.T) {
 	for i := range 200 {
 		delays = append(delays, time.Duration(200-i))
 	}
-	if got := summary(delays); got != (Delays{200, 101, 199, 200}) {
+	if got := Summary(delays); got != (Delays{200, 101, 199, 200}) {
 		t.Errorf("summary = %+v; want 200, 101, 199 and 200", got)
 	}
-	if got := summary(nil); got != (Delays{}) {
+	if got := Summary(nil); got != (Delays{}) {
 		t.Errorf("summary of no delays = %+v; want zeros", got)
 	}
 }
@@ -263,8 +263,8 @@ func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	var took time.Duration
 	call(t, clients, "Clients.Connect", ConnectArgs{Group: "g", Kind: AHP, URL: url, Channel: testChannel, Size: 512, Readers: 4, Slot: 3, Quiet: 1}, &took)
 	args := StreamArgs{Channels: []string{testChannel}, Size: 512, For: 20 * time.Millisecond, Pace: Pace{Burst: 5, Window: 20}, Slot: 3, Readers: 3}
-	call(t, clients, "Clients.Time", TimeArgs{"g", true}, &None{})
-	call(t, clients, "Clients.Pause", PauseArgs{"g", true}, &None{})
+	call(t, clients, "Clients.Time", Switch{"g", true}, &None{})
+	call(t, clients, "Clients.Pause", Switch{"g", true}, &None{})
 	var reply StreamReply
 	call(t, host, "Host.Stream", args, &reply)
 	var state State
@@ -277,7 +277,7 @@ func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	if err := clients.Call("Clients.Await", AwaitArgs{"g", said, time.Millisecond}, &took); err == nil {
 		t.Errorf("Await succeeds for action %d while a reader is paused; want an error", said)
 	}
-	call(t, clients, "Clients.Pause", PauseArgs{"g", false}, &None{})
+	call(t, clients, "Clients.Pause", Switch{"g", false}, &None{})
 	call(t, clients, "Clients.Await", AwaitArgs{"g", said, time.Minute}, &took)
 	call(t, clients, "Clients.Reconnect", ReconnectArgs{"g", url, time.Minute}, &took)
 	call(t, host, "Host.Stream", args, &reply)

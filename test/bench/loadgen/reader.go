@@ -49,7 +49,7 @@ type reader struct {
 
 // join connects reader i.
 func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
-	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, i), g.args.Seal)
+	ws, err := dialWS(ctx, g.args.url(), TokenOf(g.args.Tokens, i), g.args.Seal)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func subscribe(ws *wsConn, subject string) error {
 // rejoin connects a reader again, and handles the actions that it has missed.
 func (r *reader) rejoin(ctx context.Context) (*wsConn, error) {
 	g := r.group
-	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, r.index), g.args.Seal)
+	ws, err := dialWS(ctx, g.args.url(), TokenOf(g.args.Tokens, r.index), g.args.Seal)
 	if err != nil {
 		return nil, err
 	}

@@ -76,14 +76,7 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	var parts []string
-	for _, r := range slices.Backward(records) {
-		for i := range r.Figures {
-			if f := &r.Figures[i]; f.drawn() && !slices.Contains(parts, f.Part) {
-				parts = append(parts, f.Part)
-			}
-		}
-	}
+	parts := names(records, func(f *figure) string { return f.Part })
 	old, err := filepath.Glob(filepath.Join(dir, "*.svg"))
 	if err != nil {
 		return err
@@ -122,6 +115,19 @@ func read(dir string) (records []*record, err error) {
 	return records, nil
 }
 
+// names returns the names that name gives to drawn figures, each once, those of the last
+// run first. A figure with the name "" is left out.
+func names(records []*record, name func(*figure) string) (list []string) {
+	for _, r := range slices.Backward(records) {
+		for i := range r.Figures {
+			if f := &r.Figures[i]; f.drawn() && name(f) != "" && !slices.Contains(list, name(f)) {
+				list = append(list, name(f))
+			}
+		}
+	}
+	return list
+}
+
 // colors are the colours of runs. The last run has the first, which stands out.
 var colors = []color.Color{
 	color.RGBA{0xd0, 0x3a, 0x2b, 0xff}, color.RGBA{0x2b, 0x6c, 0xb0, 0xff}, color.RGBA{0x63, 0x8c, 0x3a, 0xff},
@@ -131,14 +137,12 @@ var colors = []color.Color{
 // picture draws the ratios of a part: a row for each figure and comparison, in it a
 // mark for each run, and a line for the spread of the run's rounds.
 func picture(file, part string, records []*record) error {
-	var rows []string
-	for _, r := range slices.Backward(records) {
-		for i := range r.Figures {
-			if f := &r.Figures[i]; f.Part == part && f.drawn() && !slices.Contains(rows, f.row()) {
-				rows = append(rows, f.row())
-			}
+	rows := names(records, func(f *figure) string {
+		if f.Part != part {
+			return ""
 		}
-	}
+		return f.row()
+	})
 	slices.Reverse(rows) // the axis begins at the bottom
 	p := plot.New()
 	p.Title.Text = part + ": times of what it is compared with"
