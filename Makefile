@@ -8,7 +8,7 @@
 # make pictures  the states of the console, in artifacts/: three sizes, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md. ARGS="--only 'kill -9'" runs some rows, and writes nothing
 # make former   the programs of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load: all mixtures, and replacements; ARGS=--record=docs/versions.md writes the table
-# make scale    measures clusters of relays with many hosts, and a relay that knows of many tenants
+# make scale    the same tool: clusters of relays with many hosts, and a relay that knows of many tenants; ARGS="--only moves" picks rows
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
 # make absence  clients behind ahp-connect are away for ABSENCE=9m: a frozen network, and a process that is stopped
 # make waking   how soon a phone's page shows what it has missed, after WAKING=5s,1m,5m without a network: with AHP's reconnect, and on a stream that resumes
@@ -116,7 +116,7 @@ pictures:
 	PICTURES=1 $(GO) test -count=1 -timeout 1h ./test/browser
 
 scale:
-	$(GO) run ./test/cmd/scale $(ARGS)
+	$(GO) run ./test/cmd/bench scale $(ARGS)
 
 former:
 	$(GO) run ./test/cmd/former --commit $(COMMIT) $(ARGS)

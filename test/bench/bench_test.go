@@ -18,7 +18,7 @@ import (
 
 // TestMain also runs load generators: this test binary is their program.
 func TestMain(m *testing.M) {
-	if asked, err := loadgen.Main(os.Args[1:]); asked {
+	if asked, err := loadgen.Main(os.Args[1:], nil); asked {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

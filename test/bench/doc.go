@@ -12,4 +12,7 @@
 //
 // "Saturated" work runs as fast as all clients can read: a host has a limited
 // number of actions in flight to them.
+//
+// Command test/cmd/bench runs this package and package scale. docs/performance.md
+// describes both kinds of runs.
 package bench

@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"net"
 	"syscall"
@@ -60,20 +60,9 @@ func (s *meteredSite) restart(n int) (used, took time.Duration) {
 	s.metrics.Started()
 	began := time.Now()
 	s.startRelay()
-	await(s.bed.ctx, func() error { return s.holds(n) })
+	ctx, cancel := context.WithTimeout(s.bed.ctx, readyTime)
+	defer cancel()
+	must.Do(loadgen.AwaitHeld(ctx, n, s.metrics))
 	took = time.Since(began)
 	return must.Get(s.metrics.Apart(s.bed.ctx, s.relay.Pid())), took
-}
-
-// holds returns an error unless the relay holds n hosts through its own port.
-func (s *meteredSite) holds(n int) error {
-	time.Sleep(loadgen.HeldEvery)
-	held, err := s.metrics.Held(s.bed.ctx)
-	if errors.Is(err, loadgen.ErrNoMetric) {
-		must.Do(err)
-	}
-	if err == nil && held < n {
-		err = fmt.Errorf("the relay holds %d hosts; want %d", held, n)
-	}
-	return err
 }

@@ -29,10 +29,10 @@ import (
 // share an IP address. Nothing is compressed, because 20,000 encoders with half a
 // megabyte each do not fit into a machine.
 type Agents struct {
-	Keys  *auth.Keys
-	URLs  []string // the relays' base URLs
-	First int      // number of the first host
-	Count int
+	KeyDir string   // directory of the relays' keys
+	URLs   []string // the relays' base URLs
+	First  int      // number of the first host
+	Count  int
 
 	Every  time.Duration // between the starts of two host-agents; 0: all start at once
 	AtOnce int           // how many may be without a lease at a time; 0: all
@@ -45,12 +45,16 @@ func realHost(i int) string { return fmt.Sprintf("host-%d", i) }
 
 // Run runs the host-agents until ctx ends. Their leases are not released then.
 func (a *Agents) Run(ctx context.Context) error {
+	keys, err := auth.ExistingKeys(a.KeyDir)
+	if err != nil {
+		return err
+	}
 	var running sync.WaitGroup
 	failed := make([]error, a.Count)
 	places := make(chan struct{}, cmp.Or(a.AtOnce, a.Count))
 	began := time.Now()
 	for i := range a.Count {
-		agent, err := a.agent(a.First + i)
+		agent, err := a.agent(keys.Tokens(), a.First+i)
 		if err != nil {
 			return err
 		}
@@ -80,8 +84,8 @@ type realAgent struct {
 	refusals int       // consecutive ones by busy relays
 }
 
-func (a *Agents) agent(i int) (*realAgent, error) {
-	token, err := a.Keys.Tokens().IssueHost(auth.Enrolment{Tenant: realTenant, Host: realHost(i), Expires: time.Now().Add(time.Hour)})
+func (a *Agents) agent(tokens auth.Tokens, i int) (*realAgent, error) {
+	token, err := tokens.IssueHost(auth.Enrolment{Tenant: realTenant, Host: realHost(i), Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return nil, err
 	}

@@ -11,11 +11,9 @@ import (
 	"ahprelay/test/must"
 )
 
-// An asker requests leases for hosts of a tenant, one after another.
-type asker struct {
-	*nats.Conn
-	tenant  string
-	answers chan *nats.Msg
+// connect connects to this relay's NATS server as a relay's user of a tenant.
+func (r *Relay) connect(tenant string) *nats.Conn {
+	return must.Get(connect(r.config.Keys, "nats://"+r.Server.Addr().String(), tenant))
 }
 
 // connect connects to NATS as a relay's user of a tenant.
@@ -27,40 +25,37 @@ func connect(keys *auth.Keys, url, tenant string, options ...nats.Option) (*nats
 	return nats.Connect(url, append(options, nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))...)
 }
 
-func newAsker(r *Relay, tenant string) *asker {
-	nc := must.Get(connect(r.config.Keys, "nats://"+r.Server.Addr().String(), tenant))
-	defer must.Undo(nc.Close)
-	a := &asker{nc, tenant, make(chan *nats.Msg, 1)}
-	must.Get(nc.ChanSubscribe("ahp.v1."+tenant+".*.inbox.asker", a.answers))
+// An asker sends the requests of a host to a relay, one after another.
+type asker struct {
+	conn    *nats.Conn
+	prefix  string // of the host's subjects
+	answers chan *nats.Msg
+}
+
+// askFor returns an asker that uses the connection of a relay's user of the tenant.
+func askFor(conn *nats.Conn, tenant, host string) *asker {
+	a := &asker{conn, "ahp.v1." + tenant + "." + host + ".", make(chan *nats.Msg, 1)}
+	must.Get(conn.ChanSubscribe(a.prefix+"inbox.asker", a.answers))
 	return a
 }
 
-// These are the wait for an answer and the pause before a repetition. A relay drops
-// requests for a host that sends too many, and expects the host to repeat them.
-const (
-	answerWait = 10 * time.Second
-	repeatWait = time.Second
-)
-
-// ask sends a lease request for a host, and waits for the answer.
-func (a *asker) ask(ctx context.Context, host, body string) error {
-	prefix := "ahp.v1." + a.tenant + "." + host + "."
-	ctx, cancel := context.WithTimeoutCause(ctx, answerWait, fmt.Errorf("no answer about %s", host))
-	defer cancel()
+// ask sends a request, and repeats it until an answer comes. A relay drops requests for a
+// host that sends too many, and expects the host to repeat them.
+func (a *asker) ask(ctx context.Context, operation string, body []byte, repeat time.Duration) (answer []byte, err error) {
 	select {
 	case <-a.answers: // a late answer to an earlier request
 	default:
 	}
 	for {
-		if err := a.PublishRequest(prefix+"ctl.lease", prefix+"inbox.asker", []byte(body)); err != nil {
-			return err
+		if err := a.conn.PublishRequest(a.prefix+"ctl."+operation, a.prefix+"inbox.asker", body); err != nil {
+			return nil, err
 		}
 		select {
-		case <-a.answers:
-			return nil
+		case msg := <-a.answers:
+			return msg.Data, nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(repeatWait):
+			return nil, fmt.Errorf("no answer about %s: %w", a.prefix, context.Cause(ctx))
+		case <-time.After(repeat):
 		}
 	}
 }

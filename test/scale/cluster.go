@@ -41,15 +41,7 @@ type Cluster struct {
 	log    *slog.Logger
 }
 
-// Dir returns the directory with the cluster's files.
-func (c *Cluster) Dir() string { return c.dir }
-
-// Routes returns the addresses at which the relays listen for each other.
-func (c *Cluster) Routes() []string { return c.routes }
-
-// KeyDir returns the directory with the relays' keys.
-func (c *Cluster) KeyDir() string { return keyDir(c.dir) }
-
+// keyDir returns the directory with the relays' keys.
 func keyDir(dir string) string { return filepath.Join(dir, "keys") }
 
 // NewCluster returns a cluster with a number of relays. Start starts them.
@@ -73,9 +65,9 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 	return c, nil
 }
 
-// RunningCluster returns a cluster with relays that run in another process. Join can add a
-// relay to it.
-func RunningCluster(dir string, routes []string, relays int, log *slog.Logger) (*Cluster, error) {
+// runningCluster returns a cluster with relays that run in another process. joinAndKnow can
+// add a relay to it.
+func runningCluster(dir string, routes []string, relays int, log *slog.Logger) (*Cluster, error) {
 	keys, err := auth.ExistingKeys(keyDir(dir))
 	return &Cluster{Keys: keys, Relays: make([]*Relay, relays), dir: dir, routes: routes, log: log}, err
 }
@@ -100,7 +92,11 @@ func (c *Cluster) Start(ctx context.Context) {
 	for _, r := range c.Relays {
 		c.join(ctx, r)
 	}
-	c.awaitStore(ctx)
+	for _, r := range c.Relays {
+		if err := await(ctx, func() bool { return r.Registry.Degraded() == "" }); err != nil {
+			must.Fail("%s: %w: %s", r.config.Name, err, r.Registry.Degraded())
+		}
+	}
 	for _, r := range c.Relays { // relays do the same when host-agents request credentials
 		for i := range FleetTenants {
 			var err error
@@ -108,14 +104,6 @@ func (c *Cluster) Start(ctx context.Context) {
 			if late := await(ctx, enrolled); late != nil {
 				must.Fail("%w: %w", late, err)
 			}
-		}
-	}
-}
-
-func (c *Cluster) awaitStore(ctx context.Context) {
-	for _, r := range c.Relays {
-		if err := await(ctx, func() bool { return r.Registry.Degraded() == "" }); err != nil {
-			must.Fail("%s: %w: %s", r.config.Name, err, r.Registry.Degraded())
 		}
 	}
 }
@@ -134,9 +122,9 @@ func (c *Cluster) join(ctx context.Context, r *Relay) {
 	r.Registry = must.Get(registry.Start(ctx, cfg))
 }
 
-// JoinAndKnow adds a relay that has only the cluster's keys, and waits until it knows a
+// joinAndKnow adds a relay that has only the cluster's keys, and waits until it knows a
 // number of hosts.
-func (c *Cluster) JoinAndKnow(ctx context.Context, hosts int) error {
+func (c *Cluster) joinAndKnow(ctx context.Context, hosts int) error {
 	return must.Catch(func() {
 		r := c.add(len(c.Relays), "127.0.0.1:0")
 		r.Server = must.Get(embedded.Start(r.config))
@@ -164,9 +152,9 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// URLs returns the NATS URLs of the relays for host-agents. The relay's name stands
+// urls returns the NATS URLs of the relays for host-agents. The relay's name stands
 // after #.
-func (c *Cluster) URLs() (urls []string) {
+func (c *Cluster) urls() (urls []string) {
 	for _, r := range c.Relays {
 		urls = append(urls, "nats://"+r.Server.Addr().String()+"#"+r.name)
 	}

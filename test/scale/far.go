@@ -158,7 +158,7 @@ func apart(ctx context.Context, c *Cluster, s *Plan, regions bool) []Row {
 	defer c.ways.Close()
 	c.Start(ctx)
 	defer c.Stop()
-	defer must.Get(s.Fleet(ctx, c, s.Far))()
+	defer s.fleet(ctx, c, s.Far)()
 	for _, r := range c.Relays {
 		if err := await(ctx, func() bool { return r.Online(FleetTenants) >= s.Far }); err != nil {
 			must.Fail("%s: %d hosts of %d come online: %w", r.config.Name, r.Online(FleetTenants), s.Far, err)
@@ -178,13 +178,11 @@ func apart(ctx context.Context, c *Cluster, s *Plan, regions bool) []Row {
 		fell += e.fell
 		e.mu.Unlock()
 	}
-	what := fmt.Sprintf("%d relays, %v between them each way", len(c.Relays), s.Delay)
-	if regions {
-		what = fmt.Sprintf("%d regions, %v between them each way", len(c.Relays), s.Delay)
-	}
+	kind := map[bool]string{false: "relays", true: "regions"}[regions]
+	what := fmt.Sprintf("%d %s, %v between them each way", len(c.Relays), kind, s.Delay)
 	return []Row{
-		{Name: fmt.Sprintf("%s: of %d hosts, listed as not there in %v, by all relays", what, s.Far, s.Watch), Got: fmt.Sprint(fell), Wanted: "0", Good: fell == 0},
-		{Name: fmt.Sprintf("%s: the slowest of %d changes is known everywhere", what, s.Changes), Got: worst.Round(time.Millisecond).String(), Wanted: "≤ " + soon.String(), Good: worst <= soon},
+		none(fmt.Sprintf("%s: of %d hosts, listed as not there in %v, by all relays", what, s.Far, s.Watch), fell),
+		within(fmt.Sprintf("%s: the slowest of %d changes is known everywhere", what, s.Changes), worst, soon, time.Millisecond),
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"ahprelay/auth"
@@ -19,14 +18,12 @@ import (
 
 // A Fleet sends the lease requests of many host-agents. Each has a different host.
 type Fleet struct {
-	Keys    *auth.Keys
-	URLs    []string // URLs of the relays, from Cluster.URLs; hosts are spread over them
-	Hosts   int
-	Tenants int           // number of tenants to which the hosts belong
-	Renew   time.Duration // default 5 s
+	KeyDir string   // directory of the relays' keys
+	URLs   []string // URLs of the relays, with their names after #; hosts are spread over them
+	Hosts  int      // they belong to FleetTenants tenants
+	Renew  time.Duration
 
-	Held atomic.Int64 // number of hosts whose lease was confirmed at least once
-
+	keys  *auth.Keys
 	hosts []simulated
 }
 
@@ -39,7 +36,6 @@ type simulated struct {
 	home   string // relay to which the host-agent is connected
 	seq    uint64
 	keeper string
-	held   bool
 	rests  time.Time // before this time, the host-agent sends no request
 }
 
@@ -57,9 +53,9 @@ func (c *Cluster) Attend(hosts int) {
 func Tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
 
 // Run requests a lease for each host, and renews the leases until ctx ends.
-func (f *Fleet) Run(ctx context.Context) error {
-	if f.Renew == 0 {
-		f.Renew = 5 * time.Second
+func (f *Fleet) Run(ctx context.Context) (err error) {
+	if f.keys, err = auth.ExistingKeys(f.KeyDir); err != nil {
+		return err
 	}
 	f.hosts = make([]simulated, f.Hosts)
 	type at struct{ tenant, url int }
@@ -70,7 +66,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 		}
 	}()
 	for i := range f.hosts {
-		where := at{i % f.Tenants, i % len(f.URLs)}
+		where := at{i % FleetTenants, i % len(f.URLs)}
 		if conns[where] == nil {
 			nc, err := f.connect(where.tenant, where.url)
 			if err != nil {
@@ -91,7 +87,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 // user, whose permissions stand in for those of each host-agent's own user.
 func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
 	address, _, _ := strings.Cut(f.URLs[url], "#")
-	nc, err := connect(f.Keys, address, Tenant(tenant),
+	nc, err := connect(f.keys, address, Tenant(tenant),
 		nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(), nats.Timeout(10*time.Second))
 	if err != nil {
 		return nil, err
@@ -119,10 +115,6 @@ func (f *Fleet) answered(msg *nats.Msg) {
 		h.keeper, h.rests = answer.Relay, time.Now().Add(time.Duration(answer.Every)*time.Millisecond)
 		if answer.Every == 0 {
 			h.keeper = h.home
-		}
-		if !h.held {
-			h.held = true
-			f.Held.Add(1)
 		}
 	}
 }

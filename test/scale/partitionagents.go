@@ -25,14 +25,14 @@ type surrounding struct {
 }
 
 // surround starts n host-agents, and waits until all relays list their hosts.
-func (p *divided) surround(ctx context.Context, c *Cluster, n int, fleet StartAgents) (s *surrounding) {
+func (p *divided) surround(ctx context.Context, c *Cluster, n int) (s *surrounding) {
 	s = &surrounding{n: n, relays: p.relays, began: time.Now()}
 	s.viewer = viewerOf(p.keys)
-	a := Agents{Keys: p.keys, Count: n}
+	a := Agents{KeyDir: keyDir(c.dir), Count: n}
 	for _, r := range p.relays {
 		a.URLs = append(a.URLs, r.URL())
 	}
-	s.stop = must.Get(fleet(ctx, c.KeyDir(), a))
+	s.stop = help(ctx, c.dir, "Agents", a)
 	defer must.Undo(s.stop)
 	must.Within("before the cut", func() { s.online(ctx, p.relays, everywhere) })
 	return s

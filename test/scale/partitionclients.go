@@ -2,7 +2,6 @@ package scale
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/scripted"
@@ -38,10 +39,7 @@ func partitionClients(ctx context.Context, c *Cluster, s *Plan) (rows []Row) {
 	p.start(ctx, c, gateway.MinorityServe)
 	p.agent(p.relays[0])
 	must.Within("before the cut", func() { p.awaitEndpoint(ctx, p.relays[2], p.relays[0]) })
-	for i := range clientsEach {
-		p.minority = append(p.minority, load.Watch(fmt.Sprintf("minority-%d", i+1), p.target(0)))
-	}
-	p.crowd = load.Gather(load.Target{URL: p.server.URL()}, p.target(2), clientsEach)
+	p.watch(0, 2)
 	must.Within("before the cut", func() { must.Do(p.crowd.AwaitWhole(ctx)) })
 	p.agent(p.relays[1]) // the first host-agent has the host, so this one waits
 	return p.measure(ctx, c, s)
@@ -101,16 +99,13 @@ type divided struct {
 	relays   []*gateway.Relay
 	keys     *auth.Keys
 	token    string // client token
-	host     *agenthost.Host
 	server   *stack.Server
-	file     *os.File
 	record   string // name of the file in which the host records its frames
 	crowd    *load.Crowd
 	minority []*load.Viewer
 
-	log     *slog.Logger         // log of the host-agents; nil: none
-	stop    []context.CancelFunc // functions that stop the host-agents
-	running sync.WaitGroup
+	log  *slog.Logger // log of the host-agents; nil: none
+	ends []func()     // functions that close calls, the last first
 }
 
 // start starts the cluster's relays with proxies between them, and a host. minority is
@@ -120,23 +115,48 @@ func (p *divided) start(ctx context.Context, c *Cluster, minority gateway.Minori
 	p.token = must.Get(c.Keys.Tokens().IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	}))
-	p.file = must.Get(os.Create(p.record))
-	p.host = must.Get(scripted.New(agenthost.Config{Recorder: hostrecord.To(p.file)}))
-	p.server = must.Get(stack.Serve(p.host))
+	file := must.Get(os.Create(p.record))
+	p.atEnd(func() { _ = file.Close() })
+	host := must.Get(scripted.New(agenthost.Config{Recorder: hostrecord.To(file)}))
+	p.atEnd(func() { _ = host.Close() })
+	p.server = must.Get(stack.Serve(host))
+	p.atEnd(p.server.Stop)
 	c.Spread(0, false)
 	p.relays = make([]*gateway.Relay, len(c.Relays))
-	failed := make([]error, len(c.Relays))
-	var all sync.WaitGroup
+	p.atEnd(func() {
+		for _, r := range p.relays {
+			if r != nil {
+				r.Close()
+			}
+		}
+	})
+	var all errgroup.Group
 	for i, r := range c.Relays {
-		all.Go(func() { p.relays[i], failed[i] = c.whole(ctx, r, c.routes[i], minority) })
+		all.Go(func() (err error) {
+			p.relays[i], err = c.whole(ctx, r, c.routes[i], minority)
+			return err
+		})
 	}
-	all.Wait()
-	must.Do(errors.Join(failed...))
+	must.Do(all.Wait())
+}
+
+func (p *divided) atEnd(end func()) { p.ends = append(p.ends, end) }
+
+// watch connects the clients of both sides: those of the minority to relay minority, the
+// others and the driver to relay majority and to the host.
+func (p *divided) watch(minority, majority int) {
+	for i := range clientsEach {
+		v := load.Watch(fmt.Sprintf("minority-%d", i+1), p.target(minority))
+		p.minority = append(p.minority, v)
+		p.atEnd(v.Close)
+	}
+	p.crowd = load.Gather(load.Target{URL: p.server.URL()}, p.target(majority), clientsEach)
+	p.atEnd(p.crowd.Close)
 }
 
 // whole starts a complete relay in place of r.
 func (c *Cluster) whole(ctx context.Context, r *Relay, listen string, minority gateway.Minority) (*gateway.Relay, error) {
-	if err := procs.CopyKeys(filepath.Join(c.KeyDir(), "keys"), filepath.Join(r.dir, "keys")); err != nil {
+	if err := procs.CopyKeys(filepath.Join(keyDir(c.dir), "keys"), filepath.Join(r.dir, "keys")); err != nil {
 		return nil, err
 	}
 	cfg := gateway.RelayConfig{
@@ -177,33 +197,13 @@ func (p *divided) agent(reaches ...*gateway.Relay) {
 	cfg.Upstream.URL = p.server.URL()
 	agent := must.Get(hostagent.New(cfg))
 	ctx, stop := context.WithCancel(context.Background())
-	p.stop = append(p.stop, stop)
-	p.running.Go(func() { _ = agent.Run(ctx) }) // Run ends when another host-agent has the host
+	var running sync.WaitGroup
+	running.Go(func() { _ = agent.Run(ctx) }) // Run ends when another host-agent has the host
+	p.atEnd(func() { stop(); running.Wait() })
 }
 
 func (p *divided) close() {
-	if p.crowd != nil {
-		p.crowd.Close()
-	}
-	for _, v := range p.minority {
-		v.Close()
-	}
-	for _, stop := range p.stop {
-		stop()
-	}
-	p.running.Wait()
-	for _, r := range p.relays {
-		if r != nil {
-			r.Close()
-		}
-	}
-	if p.server != nil {
-		p.server.Stop()
-	}
-	if p.host != nil {
-		_ = p.host.Close()
-	}
-	if p.file != nil {
-		_ = p.file.Close()
+	for _, end := range slices.Backward(p.ends) {
+		end()
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,13 +32,10 @@ func partitionMoves(ctx context.Context, c *Cluster, s *Plan) (rows []Row) {
 	p.log = slog.New(second)
 	p.agent(p.relays...)
 	home := p.awaitHome(ctx)
-	more := p.surround(ctx, c, s.Apart, s.Agents)
+	more := p.surround(ctx, c, s.Apart)
 	defer more.stop()
 	others := slices.DeleteFunc(slices.Clone(p.relays), func(r *gateway.Relay) bool { return r == p.relays[home] })
-	for i := range clientsEach {
-		p.minority = append(p.minority, load.Watch(fmt.Sprintf("minority-%d", i+1), p.target(home)))
-	}
-	p.crowd = load.Gather(load.Target{URL: p.server.URL()}, p.target(slices.Index(p.relays, others[0])), clientsEach)
+	p.watch(home, slices.Index(p.relays, others[0]))
 	must.Within("the host-agent opens no second connection", func() { must.Do(await(ctx, func() bool { return second.seen.Load() })) })
 	must.Within("before the cut", func() {
 		must.Do(p.crowd.AwaitWhole(ctx))
@@ -80,8 +76,8 @@ func partitionMoves(ctx context.Context, c *Cluster, s *Plan) (rows []Row) {
 			Name: fmt.Sprintf("%s: of %d host-agents with connections of their own, the %d at that relay are held by the others", name, more.n, more.home),
 			Got:  moved.Round(100 * time.Millisecond).String(), Wanted: "reported: the machine's load decides", Good: true,
 		},
-		{Name: name + ": of these host-agents' hosts, listed as offline meanwhile, by any relay", Got: strconv.Itoa(fell), Wanted: "0", Good: fell == 0},
-		{Name: name + ": healed, all three relays list all hosts", Got: agreed.Round(10 * time.Millisecond).String(), Wanted: "≤ " + longestNotice.String(), Good: agreed <= longestNotice},
+		none(name+": of these host-agents' hosts, listed as offline meanwhile, by any relay", fell),
+		within(name+": healed, all three relays list all hosts", agreed, longestNotice, 10*time.Millisecond),
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"ahprelay/auth"
 	hostsapi "ahprelay/gateway/api/hosts"
@@ -33,7 +33,6 @@ type RealRun struct {
 	Restarts int           // how often the whole cluster restarts
 	Settle   time.Duration // until the host-agents rest: each opens its second connection 10 to 20 s after its login
 	Env      []string      // further variables in the relays' environment
-	Fleet    StartAgents
 
 	bench  procs.Bench
 	keys   *auth.Keys
@@ -46,7 +45,7 @@ type RealRun struct {
 
 // realAgents runs a RealRun. Its host-agents rest for 25 s before a relay is killed.
 func realAgents(ctx context.Context, c *Cluster, s *Plan) []Row {
-	run := RealRun{Programs: build(ctx, c.dir), Dir: c.dir, Hosts: s.Real, Relays: s.RealRelays, Restarts: 5, Settle: 25 * time.Second, Fleet: s.Agents}
+	run := RealRun{Programs: build(ctx, c.dir), Dir: c.dir, Hosts: s.Real, Relays: s.RealRelays, Restarts: 5, Settle: 25 * time.Second}
 	return must.Get(run.Run(ctx))
 }
 
@@ -57,9 +56,6 @@ func build(ctx context.Context, dir string) (programs string) {
 	must.Do(procs.BuildTo(ctx, programs))
 	return programs
 }
-
-// StartAgents starts host-agents for the keys in a directory. stop ends them.
-type StartAgents func(ctx context.Context, dir string, agents Agents) (stop func(), err error)
 
 // perProcess is the number of host-agents in a process. Each has up to three sockets,
 // and a process may have 20,000 sockets.
@@ -123,13 +119,11 @@ func (r *RealRun) dataDir(i int) string { return filepath.Join(r.Dir, fmt.Sprint
 
 // startRelays starts all relays, and waits until they are ready.
 func (r *RealRun) startRelays(ctx context.Context) {
-	failed := make([]error, len(r.relays))
-	var all sync.WaitGroup
-	for i, relay := range r.relays {
-		all.Go(func() { failed[i] = relay.start(ctx) })
+	var all errgroup.Group
+	for _, relay := range r.relays {
+		all.Go(func() error { return relay.start(ctx) })
 	}
-	all.Wait()
-	must.Do(errors.Join(failed...))
+	must.Do(all.Wait())
 }
 
 func (r *realRelay) start(ctx context.Context) error {
@@ -152,13 +146,13 @@ func (r *RealRun) firstStart(ctx context.Context) {
 // startAgents starts all host-agents. They arrive in the way that how describes.
 func (r *RealRun) startAgents(ctx context.Context, how Agents) {
 	processes := (r.Hosts + perProcess - 1) / perProcess
-	a := Agents{Keys: r.keys, Every: how.Every * time.Duration(processes), AtOnce: how.AtOnce}
+	a := Agents{KeyDir: r.dataDir(0), Every: how.Every * time.Duration(processes), AtOnce: how.AtOnce}
 	for _, relay := range r.relays {
 		a.URLs = append(a.URLs, relay.base)
 	}
 	for ; a.First < r.Hosts; a.First += a.Count {
 		a.Count = min((r.Hosts+processes-1)/processes, r.Hosts-a.First)
-		r.stops = append(r.stops, must.Get(r.Fleet(ctx, r.dataDir(0), a)))
+		r.stops = append(r.stops, help(ctx, r.Dir, "Agents", a))
 	}
 }
 
@@ -261,10 +255,8 @@ func (r *RealRun) crashOne(ctx context.Context) {
 	took := time.Since(began)
 	now := processors(ctx, others)
 	after := r.listedAt(ctx, others[0])
-	r.rows = append(r.rows, Row{
-		Name: fmt.Sprintf("one relay of %d killed, with %d of %d host-agents: all are served by the others (%s)", len(r.relays), most, r.Hosts, notReal),
-		Got:  took.Round(10 * time.Millisecond).String(), Wanted: "≤ " + crashBound.String(), Good: took <= crashBound,
-	})
+	name := fmt.Sprintf("one relay of %d killed, with %d of %d host-agents: all are served by the others (%s)", len(r.relays), most, r.Hosts, notReal)
+	r.rows = append(r.rows, within(name, took, crashBound, 10*time.Millisecond))
 	r.each("the same: the other relays, for each host that came to them", (now-used)/time.Duration(max(1, most)), 0)
 	r.none("the same: hosts that were listed as offline meanwhile", changed(before, after))
 	must.Do(r.relays[victim].start(ctx))
@@ -286,20 +278,11 @@ func processors(ctx context.Context, relays []*realRelay) (sum time.Duration) {
 
 // awaitAll waits until these relays together hold all hosts through their own ports.
 func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) {
-	var held int
-	var err error
-	for ctx.Err() == nil {
-		held = 0
-		for _, relay := range relays {
-			n, failed := relay.metrics.Held(ctx)
-			held, err = held+n, errors.Join(failed)
-		}
-		if held >= r.Hosts {
-			return
-		}
-		load.Pause(ctx, loadgen.HeldEvery)
+	var metrics []*loadgen.Metrics
+	for _, relay := range relays {
+		metrics = append(metrics, relay.metrics)
 	}
-	must.Fail("%d of %d hosts are held: %w", held, r.Hosts, errors.Join(context.Cause(ctx), err))
+	must.Do(loadgen.AwaitHeld(ctx, r.Hosts, metrics...))
 }
 
 // listed waits until each relay lists all hosts as online. It returns since when each
@@ -375,5 +358,5 @@ func (r *RealRun) each(name string, each, most time.Duration) {
 
 // none adds a row with a number, which must be 0.
 func (r *RealRun) none(name string, n int) {
-	r.rows = append(r.rows, Row{Name: name + " (" + notReal + ")", Got: strconv.Itoa(n), Wanted: "0", Good: n == 0})
+	r.rows = append(r.rows, none(name+" ("+notReal+")", n))
 }

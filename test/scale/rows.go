@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
-	"syscall"
+	"strconv"
 	"time"
 
 	"ahprelay/auth"
 	"ahprelay/broker/link"
+	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/load"
 	"ahprelay/test/must"
 
 	"github.com/nats-io/nkeys"
 )
 
-// Sizes are the numbers and durations of a run. The tags describe flags of make scale.
+// Sizes are the numbers and durations of a run. The tags describe flags of bench scale.
 type Sizes struct {
 	Few        int           `default:"1000" help:"Hosts between which costs are compared (${default})."`
 	Many       int           `default:"50000" help:"Hosts between which costs are compared (${default})."`
@@ -36,12 +38,10 @@ type Sizes struct {
 	RealRelays int           `default:"4" help:"Relays of --real host-agents (${default}). After a crash, each other relay has up to two connections for each of its host-agents."`
 }
 
-// A Plan describes a run: its sizes, and how it starts the processes beside the relays.
+// A Plan describes a run.
 type Plan struct {
 	Sizes
-	Fleet  func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) // starts a Fleet
-	Join   func(ctx context.Context, c *Cluster, hosts int) error                    // calls JoinAndKnow
-	Agents StartAgents
+	Renew time.Duration // how often a host-agent of a Fleet renews its lease; default 5 s
 }
 
 // A Measurement makes rows of the table with a cluster that has not started.
@@ -78,6 +78,17 @@ type Row struct {
 	Got    string
 	Wanted string
 	Good   bool
+}
+
+// within returns a row with a time that must not be above a limit. digits is the unit to
+// which the time is rounded.
+func within(name string, took, most, digits time.Duration) Row {
+	return Row{Name: name, Got: took.Round(digits).String(), Wanted: "≤ " + most.String(), Good: took <= most}
+}
+
+// none returns a row with a number that must be 0.
+func none(name string, n int) Row {
+	return Row{Name: name, Got: strconv.Itoa(n), Wanted: "0", Good: n == 0}
 }
 
 // FleetTenants is the number of tenants in a fleet.
@@ -125,13 +136,20 @@ func costs(ctx context.Context, c *Cluster, s *Plan) []Row {
 // costs measures the time for each step. Each run uses new instances of host-agents.
 func (r *Relay) costs(ctx context.Context, hosts, run int) map[string]time.Duration {
 	const rounds = 500
-	asker := newAsker(r, "costs")
-	defer asker.Close()
+	conn := r.connect("costs")
+	defer conn.Close()
 	pair := must.Get(nkeys.CreateUser())
 	nkey := must.Get(pair.PublicKey())
-	all := map[string][]time.Duration{}
+	all, askers := map[string][]time.Duration{}, map[string]*asker{}
+	name := func(i int) string { return fmt.Sprintf("host-%d", i*hosts/rounds) }
 	for i := range rounds {
-		host := fmt.Sprintf("host-%d", i*hosts/rounds)
+		if host := name(i); askers[host] == nil {
+			askers[host] = askFor(conn, "costs", host)
+		}
+	}
+	must.Do(conn.Flush()) // the relay knows all subscriptions before a step is timed
+	for i := range rounds {
+		host := name(i)
 		e := auth.Enrolment{ID: "t", Tenant: "costs", Host: host, IssuedAt: time.Now()}
 		timed(all, "a credential", func() error { return r.Registry.Admit(ctx, e, nkey, time.Now().Add(time.Hour)) })
 		instance := fmt.Sprintf("agent-%d-%d-%d", hosts, run, i)
@@ -139,7 +157,10 @@ func (r *Relay) costs(ctx context.Context, hosts, run int) map[string]time.Durat
 			{"a lease", "hold", "online"}, {"a renewal", "hold", "online"}, {"a change of presence", "hold", "offline"}, {"the end of a lease", "release", "offline"},
 		} {
 			body := fmt.Sprintf(`{"op":%q,"instance":%q,"seq":%d,"presence":{"state":%q,"wire":[%d,%d]}}`, step.op, instance, seq+1, step.state, link.WireMin, link.WireMax)
-			timed(all, step.what, func() error { return asker.ask(ctx, host, body) })
+			timed(all, step.what, func() error {
+				_, err := askers[host].ask(ctx, "lease", []byte(body), time.Second)
+				return err
+			})
 		}
 	}
 	took := map[string]time.Duration{}
@@ -173,10 +194,9 @@ func restart(ctx context.Context, c *Cluster, s *Plan) []Row {
 	c.Start(ctx)
 	defer c.Stop()
 	row := func(name string, start time.Time, holds func() bool, wanted time.Duration) Row {
-		defer must.Get(s.Fleet(ctx, c, s.Restart))()
+		defer s.fleet(ctx, c, s.Restart)()
 		must.Do(await(ctx, holds))
-		took := time.Since(start)
-		return Row{Name: name, Got: took.Round(10 * time.Millisecond).String(), Wanted: "≤ " + wanted.String(), Good: took <= wanted}
+		return within(name, time.Since(start), wanted, 10*time.Millisecond)
 	}
 	online := func() bool {
 		return !slices.ContainsFunc(c.Relays, func(r *Relay) bool { return r.Online(FleetTenants) < s.Restart })
@@ -202,7 +222,7 @@ func idle(ctx context.Context, c *Cluster, s *Plan) []Row {
 	c.Start(ctx)
 	defer c.Stop()
 	c.Attend(s.Hosts)
-	defer must.Get(s.Fleet(ctx, c, s.Hosts))()
+	defer s.fleet(ctx, c, s.Hosts)()
 	online := func() bool {
 		return !slices.ContainsFunc(c.Relays, func(r *Relay) bool { return r.Online(FleetTenants) < s.Hosts })
 	}
@@ -217,11 +237,8 @@ func idle(ctx context.Context, c *Cluster, s *Plan) []Row {
 		Got:  fmt.Sprintf("%.2f (%d writes in %v)", cores, writes, s.Watch), Wanted: "≤ 1", Good: cores <= 1,
 	}}
 	began = time.Now()
-	must.Do(s.Join(ctx, c, s.Hosts))
-	took := time.Since(began)
-	return append(rows, Row{
-		Name: fmt.Sprintf("another relay joins, and knows all %d hosts", s.Hosts), Got: took.Round(10 * time.Millisecond).String(), Wanted: "≤ 2s", Good: took <= 2*time.Second,
-	})
+	help(ctx, c.dir, "Join", Joiner{c.dir, c.routes, len(c.Relays), s.Hosts})()
+	return append(rows, within(fmt.Sprintf("another relay joins, and knows all %d hosts", s.Hosts), time.Since(began), 2*time.Second, 10*time.Millisecond))
 }
 
 func (c *Cluster) writes() (n uint64) {
@@ -232,10 +249,4 @@ func (c *Cluster) writes() (n uint64) {
 }
 
 // processorTime returns the processor time that this process has used.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
+func processorTime() time.Duration { return must.Get(loadgen.CPU(os.Getpid())) }

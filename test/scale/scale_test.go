@@ -2,32 +2,34 @@ package scale
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"testing"
 	"time"
 
+	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/procs"
 )
+
+// TestMain also runs helpers: this test binary is their program.
+func TestMain(m *testing.M) {
+	if asked, err := loadgen.Main(os.Args[1:], Roles); asked {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	m.Run()
+}
 
 // TestEachScenarioMakesRows runs each scenario with few hosts. Each must return rows.
 // Their times do not matter.
 func TestEachScenarioMakesRows(t *testing.T) {
 	t.Parallel()
-	p := &Plan{Sizes: Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3, Sessions: 5}}
-	p.Fleet = func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) {
-		ctx, cancel := context.WithCancel(ctx)
-		f := &Fleet{Keys: c.Keys, URLs: c.URLs(), Hosts: hosts, Tenants: FleetTenants, Renew: time.Second}
-		done := make(chan error, 1)
-		go func() { done <- f.Run(ctx) }()
-		return func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}, nil
-	}
-	p.Join = func(ctx context.Context, c *Cluster, hosts int) error { return c.JoinAndKnow(ctx, hosts) }
+	p := &Plan{Sizes: Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3, Sessions: 5}, Renew: time.Second}
 	for _, m := range Measurements {
 		if !slices.Contains([]string{"costs", "tenants", "restart", "idle", "remembered", "far", "regions"}, m.Name) {
 			continue // the tests below run moves, real and shortage
@@ -54,7 +56,7 @@ func TestMajorityIsServedDuringACut(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	plan := &Plan{Sizes: Sizes{Cut: 18 * time.Second, Apart: 30}, Agents: agentsHere(t)}
+	plan := &Plan{Sizes: Sizes{Cut: 18 * time.Second, Apart: 30}}
 	rows, err := Measurement{"moves", 3, partitionMoves}.Measure(ctx, plan, t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func TestRealHostAgentsMakeRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := RealRun{
-		Programs: programs, Dir: t.TempDir(), Hosts: 200, Relays: 3, Restarts: 1, Fleet: agentsHere(t),
+		Programs: programs, Dir: t.TempDir(), Hosts: 200, Relays: 3, Restarts: 1,
 	}
 	rows, err := run.Run(ctx)
 	if err != nil {
@@ -92,21 +94,6 @@ func TestRealHostAgentsMakeRows(t *testing.T) {
 	}
 }
 
-// agentsHere returns a function that runs host-agents in this process.
-func agentsHere(t *testing.T) StartAgents {
-	return func(ctx context.Context, _ string, a Agents) (stop func(), err error) {
-		ctx, cancel := context.WithCancel(ctx)
-		done := make(chan error, 1)
-		go func() { done <- a.Run(ctx) }()
-		return func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}, nil
-	}
-}
-
 // TestShortageMakesRows runs a Shortage with few host-agents. All of them must come
 // online. Their rates do not matter.
 func TestShortageMakesRows(t *testing.T) {
@@ -117,7 +104,7 @@ func TestShortageMakesRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := Shortage{Programs: programs, Dir: t.TempDir(), Rounds: 1, For: time.Second, Most: 100, Fleet: agentsHere(t)}
+	run := Shortage{Programs: programs, Dir: t.TempDir(), Rounds: 1, For: time.Second, Most: 100}
 	rows, err := run.Run(ctx)
 	if err != nil || len(rows) == 0 {
 		t.Fatalf("%v, %v", rows, err)

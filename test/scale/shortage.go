@@ -22,12 +22,11 @@ type Shortage struct {
 	Rounds   int
 	For      time.Duration // how long arrivals are counted
 	Most     int           // host-agents at a time
-	Fleet    StartAgents
 }
 
 // shortage runs a Shortage.
-func shortage(ctx context.Context, c *Cluster, s *Plan) []Row {
-	run := Shortage{Programs: build(ctx, c.dir), Dir: c.dir, Rounds: 3, For: 5 * time.Second, Most: 12000, Fleet: s.Agents}
+func shortage(ctx context.Context, c *Cluster, _ *Plan) []Row {
+	run := Shortage{Programs: build(ctx, c.dir), Dir: c.dir, Rounds: 3, For: 5 * time.Second, Most: 12000}
 	return must.Get(run.Run(ctx))
 }
 
@@ -64,7 +63,7 @@ func (s *Shortage) Run(ctx context.Context) (rows []Row, err error) {
 // arrive starts a relay, and host-agents that arrive at a rate in a second. With 0,
 // fewArrivals arrive at a time.
 func (s *Shortage) arrive(ctx context.Context, name string, rate float64) (a arrival) {
-	r := RealRun{Programs: s.Programs, Dir: filepath.Join(s.Dir, name), Hosts: s.Most, Relays: 1, Env: []string{"GOMAXPROCS=1"}, Fleet: s.Fleet}
+	r := RealRun{Programs: s.Programs, Dir: filepath.Join(s.Dir, name), Hosts: s.Most, Relays: 1, Env: []string{"GOMAXPROCS=1"}}
 	defer r.end()
 	r.prepare(ctx)
 	how := Agents{AtOnce: fewArrivals}

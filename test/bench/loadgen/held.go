@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"ahprelay/test/procs"
 )
 
 // Metrics reads the metrics page of a relay.
@@ -18,9 +19,6 @@ type Metrics struct {
 
 	asked atomic.Int64 // requests since the relay's start or the last Apart
 }
-
-// ErrNoMetric is the error for a page without the metric.
-var ErrNoMetric = errors.New("no such metric")
 
 // leasesHeard is the metric with the number of hosts that a relay holds through its own
 // port.
@@ -31,28 +29,34 @@ var leasesHeardLine = regexp.MustCompile(`(?m)^` + leasesHeard + ` (\d+)$`)
 // Held returns how many hosts the relay holds through its own port.
 func (m *Metrics) Held(ctx context.Context) (hosts int, err error) {
 	m.asked.Add(1)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL, nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	text, err := procs.GetBy(ctx, http.DefaultClient, m.URL, "")
 	if err != nil {
 		return 0, err
 	}
 	found := leasesHeardLine.FindSubmatch(text)
 	if found == nil {
-		return 0, fmt.Errorf("%w: %s in %s", ErrNoMetric, leasesHeard, m.URL)
+		return 0, fmt.Errorf("no metric %s in %s", leasesHeard, m.URL)
 	}
 	return strconv.Atoi(string(found[1]))
 }
 
-// HeldEvery is the pause between two requests of a caller that waits for hosts.
-const HeldEvery = 50 * time.Millisecond
+// heldEvery is the pause between two requests of AwaitHeld.
+const heldEvery = 50 * time.Millisecond
+
+// AwaitHeld waits until relays together hold a number of hosts through their own ports.
+func AwaitHeld(ctx context.Context, hosts int, relays ...*Metrics) error {
+	return procs.Until(ctx, heldEvery, func() (err error) {
+		held := 0
+		for _, m := range relays {
+			n, failed := m.Held(ctx)
+			held, err = held+n, errors.Join(err, failed)
+		}
+		if held >= hosts {
+			return nil
+		}
+		return errors.Join(fmt.Errorf("%d of %d hosts are held", held, hosts), err)
+	})
+}
 
 // Started sets the number of requests to 0. Call it after a start of the relay.
 func (m *Metrics) Started() { m.asked.Store(0) }

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if asked, err := Main(os.Args[1:]); asked {
+	if asked, err := Main(os.Args[1:], nil); asked {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

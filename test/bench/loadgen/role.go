@@ -29,12 +29,11 @@ const (
 // name, the third the file with the counters.
 const RoleArg = "loadgen-role"
 
-// A role has the methods that a [Process] can call by net/rpc.
-type role interface{ close() }
-
 // Main runs a role if args begin with [RoleArg], and returns when standard input ends.
 // ok is false if args are others. A program that calls [Start] must call Main first.
-func Main(args []string) (ok bool, err error) {
+// more are roles of other packages, by name: values with methods that a [Process] can
+// call by net/rpc.
+func Main(args []string, more map[string]any) (ok bool, err error) {
 	if len(args) != 3 || args[0] != RoleArg {
 		return false, nil
 	}
@@ -42,7 +41,7 @@ func Main(args []string) (ok bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	r, err := newRole(args[1], counters)
+	r, err := newRole(args[1], counters, more)
 	if err != nil {
 		return true, err
 	}
@@ -51,11 +50,13 @@ func Main(args []string) (ok bool, err error) {
 		return true, err
 	}
 	server.ServeConn(stdio{os.Stdin, os.Stdout})
-	r.close()
+	if r, ok := r.(interface{ close() }); ok {
+		r.close()
+	}
 	return true, nil
 }
 
-func newRole(name string, counters *Counters) (role, error) {
+func newRole(name string, counters *Counters, more map[string]any) (any, error) {
 	switch name {
 	case HostRole:
 		return newHost(counters)
@@ -67,6 +68,9 @@ func newRole(name string, counters *Counters) (role, error) {
 		return newWriter(true)
 	case AgentsRole:
 		return newAgents(), nil
+	}
+	if r := more[name]; r != nil {
+		return r, nil
 	}
 	return nil, fmt.Errorf("there is no role %q", name)
 }

@@ -1,5 +1,7 @@
 // Command bench measures relay and host-agent, and other ways to do the same work for
-// comparison. It prints a table in Markdown.
+// comparison. "bench scale" measures clusters of relays with many hosts, and exits with 1
+// if a figure breaks a promise. Both print a table in Markdown. "bench plot" writes the
+// documents and pictures that follow from the figures in docs/bench/.
 package main
 
 import (
@@ -8,11 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -23,13 +26,20 @@ import (
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/document"
 	"ahprelay/test/procs"
+	"ahprelay/test/scale"
 )
 
 type flags struct {
-	Parts     []string      `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all but ablate and phone20. Or plot, which writes the documents and pictures that follow from what is in docs/bench/."`
+	Parts partsFlags `cmd:"" default:"withargs" help:"Measure relay and host-agent beside other ways. This command needs no name: bench fanout latency."`
+	Scale scaleFlags `cmd:"" help:"Measure clusters of relays with many hosts."`
+	Plot  struct{}   `cmd:"" help:"Write the documents and pictures that follow from what is in docs/bench/."`
+}
+
+type partsFlags struct {
+	Parts     []string      `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all but ablate and phone20."`
 	Rounds    int           `default:"5" help:"How often each figure is measured (${default}); a figure is the median."`
 	JSON      string        `name:"json" placeholder:"FILE" type:"path" help:"Write the figures into this file too."`
-	Record    bool          `help:"Keep the figures in docs/bench/, and write the documents and pictures that follow from them, as 'bench plot' does. Parts that are run again take the place of the former."`
+	Record    bool          `help:"Keep the figures in docs/bench/, and write the documents and pictures that follow from them, as bench plot does. Parts that are run again take the place of the former."`
 	Keep      string        `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
 	RelayFlag []string      `name:"relay-flag" sep:"none" placeholder:"FLAG" help:"One more flag of all relays, such as --relay-flag=--admin-listen=127.0.0.1:8485 for profiles. May be repeated."`
 	AgentFlag []string      `name:"agent-flag" sep:"none" placeholder:"FLAG" help:"The same of all host-agents."`
@@ -38,8 +48,13 @@ type flags struct {
 	Tiny      bool          `help:"Hardly any work, to see that everything runs. The figures mean nothing."`
 }
 
+type scaleFlags struct {
+	Only string `placeholder:"REGEXP" help:"Run only what matches: ${measurements}."`
+	scale.Sizes
+}
+
 func main() {
-	asked, err := loadgen.Main(os.Args[1:])
+	asked, err := loadgen.Main(os.Args[1:], scale.Roles)
 	if !asked {
 		// Child processes inherit the limit for open files. Without permission to raise it,
 		// the run has fewer hosts.
@@ -57,20 +72,54 @@ func main() {
 // openFiles is the number of files and sockets that a process may have open.
 const openFiles = 1 << 16
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f flags
-	parser, err := kong.New(&f, kong.Name("bench"), kong.Description("Measures relay and host-agent beside other ways."),
-		kong.Writers(stdout, stderr), kong.Vars{"parts": strings.Join(bench.Names(), ", ")})
+	command, err := f.parse(args, stdout, stderr)
+	switch {
+	case err != nil:
+		return err
+	case command == "scale":
+		return f.Scale.run(ctx, stdout, stderr)
+	case command == "plot":
+		return publish(ctx, stderr)
+	}
+	return f.Parts.run(ctx, stdout, stderr)
+}
+
+// parse reads the arguments, and returns the name of the command.
+func (f *flags) parse(args []string, stdout, stderr io.Writer) (command string, err error) {
+	var measurements []string
+	for _, m := range scale.Measurements {
+		measurements = append(measurements, m.Name)
+	}
+	parser, err := kong.New(f, kong.Name("bench"), kong.Description("Measures relay and host-agent."), kong.Writers(stdout, stderr),
+		kong.Vars{"parts": strings.Join(bench.Names(), ", "), "measurements": strings.Join(measurements, ", ")})
+	if err != nil {
+		return "", err
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return "", err
+	}
+	return parsed.Selected().Name, nil
+}
+
+func (f *scaleFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	only, err := regexp.Compile(f.Only)
 	if err != nil {
 		return err
 	}
-	if _, err := parser.Parse(args); err != nil {
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	return scale.Run(ctx, stdout, only, &scale.Plan{Sizes: f.Sizes}, log)
+}
+
+// run measures parts, and keeps their figures. Its branches are steps that may fail, one
+// after another.
+func (f *partsFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	if err := f.check(); err != nil {
 		return err
 	}
-	if err := check(&f); err != nil {
-		return err
-	}
-	if !slices.Equal(f.Parts, []string{plotWord}) && !f.Tiny {
+	if !f.Tiny {
 		if err := procs.RestartWithSlack(f.Slack); err != nil {
 			return err
 		}
@@ -79,12 +128,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	kept := filepath.Join(root, "docs", "bench")
-	if slices.Equal(f.Parts, []string{plotWord}) {
-		return publish(ctx, root, kept, stderr)
-	}
 	record := bench.Record{Machine: bench.ThisMachine(), Commit: bench.ThisCommit(ctx, root), Date: time.Now().UTC().Truncate(time.Second)}
-	former, err := bench.NewestRecord(kept)
+	former, err := bench.NewestRecord(recordsOf(root))
 	if err != nil {
 		return err
 	}
@@ -117,38 +162,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	record.Add(parts, figures)
 	if f.JSON != "" {
-		if err := record.Save(f.JSON); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, record.Save(f.JSON))
 	}
 	if f.Record {
-		if err := keep(&record, kept, parts, figures); err != nil {
-			return err
+		if err := keep(&record, recordsOf(root), parts, figures); err != nil {
+			return errors.Join(failed, err)
 		}
-		if err := publish(ctx, root, kept, stderr); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, publish(ctx, stderr))
 	}
 	return failed
 }
 
-// plotWord is the argument with which the program measures nothing, and only writes
-// documents and pictures.
-const plotWord = "plot"
-
 // check returns an error for flags that contradict each other.
-func check(f *flags) error {
+func (f *partsFlags) check() error {
 	if f.Rounds < 1 {
 		return fmt.Errorf("--rounds is %d; want at least 1", f.Rounds)
 	}
 	if f.Record && f.Tiny {
 		return errors.New("--record cannot be used with --tiny, whose figures mean nothing")
 	}
-	if slices.Equal(f.Parts, []string{plotWord}) {
-		return nil
-	}
 	return bench.Check(f.Parts)
 }
+
+// recordsOf returns the directory with the records of all runs, below the module's.
+func recordsOf(root string) string { return filepath.Join(root, "docs", "bench") }
 
 // keep adds measured parts to the record for the same day, commit and machine, and
 // writes it.
@@ -171,7 +208,12 @@ const writer = "make bench"
 
 // publish writes everything that is made from the newest record of each part: the
 // tables, the figures in README, and the pictures.
-func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
+func publish(ctx context.Context, stderr io.Writer) error {
+	root, err := procs.Root(ctx)
+	if err != nil {
+		return err
+	}
+	kept := recordsOf(root)
 	records, err := bench.NewestParts(kept)
 	if err != nil {
 		return err

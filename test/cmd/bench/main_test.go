@@ -9,9 +9,26 @@ import (
 )
 
 func TestBadArgumentsAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"--no-such-flag"}, {"--rounds", "x"}, {"no-such-part"}, {"--rounds", "0"}, {"--record", "--tiny"}, {"plot", "fanout"}} {
+	for _, args := range [][]string{{"--no-such-flag"}, {"--rounds", "x"}, {"no-such-part"}, {"--rounds", "0"}, {"--record", "--tiny"}, {"plot", "fanout"}, {"fanout", "plot"}, {"fanout", "scale"}, {"scale", "fanout"}, {"scale", "--only", "("}, {"scale", "--tiny"}} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("run(%q) returns no error; want one", args)
+		}
+	}
+}
+
+// Parts and their flags need no command before them.
+func TestPartsNeedNoCommand(t *testing.T) {
+	for _, test := range []struct {
+		args    []string
+		command string
+	}{
+		{nil, "parts"}, {[]string{"--record"}, "parts"}, {[]string{"fanout", "latency"}, "parts"}, {[]string{"--tiny", "latency"}, "parts"},
+		{[]string{"bursts", "--relay-flag=--admin-listen=127.0.0.1:8485"}, "parts"}, {[]string{"plot"}, "plot"},
+		{[]string{"scale"}, "scale"}, {[]string{"scale", "--only", "^real$", "--real", "50", "--real-relays", "1"}, "scale"},
+	} {
+		var f flags
+		if got, err := f.parse(test.args, io.Discard, io.Discard); err != nil || got != test.command {
+			t.Errorf("parse(%q) = %q, %v; want %q", test.args, got, err, test.command)
 		}
 	}
 }
