@@ -64,11 +64,13 @@ func StartDNS(t testing.TB) *DNS {
 	for _, server := range []*dns.Server{
 		{Listener: l, Handler: s, TsigSecret: secrets, MsgAcceptFunc: accept}, {PacketConn: p, Handler: s, TsigSecret: secrets, MsgAcceptFunc: accept},
 	} {
-		done := make(chan struct{})
+		started, done := make(chan struct{}), make(chan struct{})
+		server.NotifyStartedFunc = func() { close(started) }
 		go func() {
 			defer close(done)
 			_ = server.ActivateAndServe()
 		}()
+		<-started // Shutdown has no effect before
 		t.Cleanup(func() { _ = server.Shutdown(); <-done })
 	}
 	return s
