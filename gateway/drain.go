@@ -111,7 +111,6 @@ func (h *hosts) end(ctx context.Context) {
 			wg.Go(func() {
 				link.End(ctx)
 				l.cancel(errRelayClosed)
-				wait(ctx, link.Ended())
 			})
 		}
 	}

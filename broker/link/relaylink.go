@@ -332,9 +332,6 @@ func (l *RelayLink) bye(bound *boundLink) {
 	_ = l.bus.Publish(bound.subject, Bye(bound.link.version, bound.link.epoch, "relay closed the link"))
 }
 
-// Ended returns a channel that is closed when Run returns.
-func (l *RelayLink) Ended() <-chan struct{} { return l.done }
-
 func (l *RelayLink) subject(direction string) string {
 	return linkSubject(l.cfg.Tenant, l.cfg.Host, l.cfg.Agent, l.cfg.Relay, direction)
 }
