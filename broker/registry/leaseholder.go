@@ -97,6 +97,8 @@ type LeaseHolder struct {
 	after   time.Duration // delay demanded by the last answer; 0: none
 	every   time.Duration // renewal interval allowed by the last answer; 0: none
 
+	login <-chan struct{} // closed by the first login after the last request was sent
+
 	fence atomic.Uint64 // number of the latest lease; 0: unknown
 
 	mu        sync.Mutex
@@ -123,7 +125,7 @@ func NewLeaseHolder(cfg LeaseConfig) (*LeaseHolder, error) {
 	}
 	return &LeaseHolder{
 		cfg: cfg, subject: leaseSubject(cfg.Tenant, cfg.Host), wake: make(chan struct{}, 1),
-		presence: presence,
+		login: cfg.Conn.NextLogin(), presence: presence,
 	}, nil
 }
 
@@ -327,15 +329,15 @@ func (h *LeaseHolder) renewal() time.Duration {
 	return every - rand.N(every/10+1)
 }
 
-// pause waits for d, for Update or Recheck, or for the next NATS login, which it
-// reports. The error reports that ctx has ended.
+// pause waits for d, for Update or Recheck, or for a NATS login after the last request,
+// which it reports. The error reports that ctx has ended.
 func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
-	case <-h.cfg.Conn.NextLogin():
+	case <-h.login:
 		return true, nil
 	case <-h.wake:
 	case <-timer.C:
@@ -358,14 +360,7 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	}
 	asking, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
-	subject := h.subject
-	if h.keeper != "" {
-		subject = leaseSubjectOf(h.cfg.Tenant, h.cfg.Host, h.keeper)
-	}
-	reply, err := h.cfg.Conn.Request(asking, subject, body)
-	if errors.Is(err, nats.ErrNoResponders) && h.keeper != "" { // that relay has ended, or does not serve the tenant yet
-		reply, err = h.cfg.Conn.Request(asking, h.subject, body)
-	}
+	reply, err := h.send(asking, body)
 	if err != nil {
 		if ctx.Err() == nil {
 			h.keeper = "" // ask any relay
@@ -399,6 +394,49 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		return leaseAnswer{}, fmt.Errorf("relay: %s", answer.Error)
 	}
 	return answer, nil
+}
+
+// send sends a request, and returns the answer. After a login it sends the request
+// again, to the relay of the new connection: request or answer may be lost with the former
+// connection.
+func (h *LeaseHolder) send(ctx context.Context, body []byte) ([]byte, error) {
+	for {
+		h.login = h.cfg.Conn.NextLogin()
+		reply, err := h.sendOnce(ctx, body)
+		select {
+		case <-h.login:
+			if err == nil || ctx.Err() != nil {
+				return reply, err
+			}
+			h.keeper = h.cfg.Conn.Relay()
+		default:
+			return reply, err
+		}
+	}
+}
+
+// sendOnce sends a request to the keeper, or to any relay. It waits for the answer until
+// the next login.
+func (h *LeaseHolder) sendOnce(ctx context.Context, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-h.login:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer watching.Wait()
+	defer cancel()
+	if h.keeper != "" {
+		reply, err := h.cfg.Conn.Request(ctx, leaseSubjectOf(h.cfg.Tenant, h.cfg.Host, h.keeper), body)
+		if !errors.Is(err, nats.ErrNoResponders) {
+			return reply, err
+		}
+		// That relay has ended, or does not serve the tenant yet.
+	}
+	return h.cfg.Conn.Request(ctx, h.subject, body)
 }
 
 // noteUpgrade reports an incompatibility once, although each answer contains it.

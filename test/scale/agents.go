@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -97,9 +99,10 @@ func (a *Agents) agent(tokens auth.Tokens, i int) (*realAgent, error) {
 	r := &realAgent{host: realHost(i), instance: link.NewInstance(), token: token, key: key}
 	r.dial.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 200, byte(office>>8), byte(office))}
 	r.http = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: r.dial.DialContext}}
-	for n := range a.URLs {
-		r.urls = append(r.urls, a.URLs[(i+n)%len(a.URLs)])
-	}
+	first := i % len(a.URLs)
+	r.urls = slices.Concat(a.URLs[first:], a.URLs[:first])
+	rest := r.urls[1:] // in a random order, so that the host-agents of a crashed relay spread over all others
+	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 	return r, nil
 }
 

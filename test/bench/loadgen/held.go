@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,24 +20,31 @@ type Metrics struct {
 	asked atomic.Int64 // requests since the relay's start or the last Apart
 }
 
-// leasesHeard is the metric with the number of hosts that a relay holds through its own
-// port.
-const leasesHeard = "ahp_relay_registry_leases_heard"
-
-var leasesHeardLine = regexp.MustCompile(`(?m)^` + leasesHeard + ` (\d+)$`)
+// Metrics with numbers of hosts.
+const (
+	leasesKept  = "ahp_relay_registry_leases"
+	leasesHeard = "ahp_relay_registry_leases_heard"
+)
 
 // Held returns how many hosts the relay holds through its own port.
-func (m *Metrics) Held(ctx context.Context) (hosts int, err error) {
+func (m *Metrics) Held(ctx context.Context) (hosts int, err error) { return m.count(ctx, leasesHeard) }
+
+// Kept returns how many hosts' leases the relay keeps. A few of their host-agents may be
+// connected to a different relay.
+func (m *Metrics) Kept(ctx context.Context) (hosts int, err error) { return m.count(ctx, leasesKept) }
+
+func (m *Metrics) count(ctx context.Context, metric string) (hosts int, err error) {
 	m.asked.Add(1)
 	text, err := procs.GetBy(ctx, http.DefaultClient, m.URL, "")
 	if err != nil {
 		return 0, err
 	}
-	found := leasesHeardLine.FindSubmatch(text)
-	if found == nil {
-		return 0, fmt.Errorf("no metric %s in %s", leasesHeard, m.URL)
+	_, found, _ := strings.Cut(string(text), "\n"+metric+" ")
+	value, _, ok := strings.Cut(found, "\n")
+	if !ok {
+		return 0, fmt.Errorf("no metric %s in %s", metric, m.URL)
 	}
-	return strconv.Atoi(string(found[1]))
+	return strconv.Atoi(value)
 }
 
 // heldEvery is the pause between two requests of AwaitHeld.
@@ -45,10 +52,19 @@ const heldEvery = 50 * time.Millisecond
 
 // AwaitHeld waits until relays together hold a number of hosts through their own ports.
 func AwaitHeld(ctx context.Context, hosts int, relays ...*Metrics) error {
+	return await(ctx, (*Metrics).Held, hosts, relays)
+}
+
+// AwaitKept waits until relays together keep the leases of a number of hosts.
+func AwaitKept(ctx context.Context, hosts int, relays ...*Metrics) error {
+	return await(ctx, (*Metrics).Kept, hosts, relays)
+}
+
+func await(ctx context.Context, count func(*Metrics, context.Context) (int, error), hosts int, relays []*Metrics) error {
 	return procs.Until(ctx, heldEvery, func() (err error) {
 		held := 0
 		for _, m := range relays {
-			n, failed := m.Held(ctx)
+			n, failed := count(m, ctx)
 			held, err = held+n, errors.Join(err, failed)
 		}
 		if held >= hosts {
