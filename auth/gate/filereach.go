@@ -38,9 +38,10 @@ const maxFolders = 1024
 // A fileReach decides which files, and which other content of the resource methods, a
 // client may reach.
 type fileReach struct {
-	rules  []fileRule
-	shared bool   // symbolic links are followed before a file is judged
-	reach  *reach // nil: all channels
+	rules   []fileRule
+	shared  bool   // symbolic links are followed before a file is judged
+	reach   *reach // nil: all channels
+	limited bool   // the client's channels are limited by patterns, so reach is closed; hidden channels alone leave it open
 
 	writes   bool // the client may operate
 	mentions *mentions
@@ -50,7 +51,9 @@ type fileReach struct {
 }
 
 func newFileReach(p Policy, r *reach, v *view.Conn, t *mentions) *fileReach {
-	return &fileReach{rules: p.files, shared: p.SharedFiles, reach: r, writes: p.Writes(), mentions: t, view: v, folders: map[string]bool{}}
+	return &fileReach{
+		rules: p.files, shared: p.SharedFiles, reach: r, limited: len(p.Channels) > 0, writes: p.Writes(), mentions: t, view: v, folders: map[string]bool{},
+	}
 }
 
 // resourceKeys are the members in which resource methods name URIs.
@@ -112,7 +115,7 @@ const watchScheme = "ahp-resource-watch:"
 // reach. With limited channels, reach has judged the channel before.
 func (f *fileReach) judgeChannel(channel string) *refusal {
 	switch {
-	case f.reach != nil:
+	case f.limited:
 		return nil
 	case isHosts(channel):
 		return f.judgeURI(channel)
@@ -145,10 +148,12 @@ func (f *fileReach) objection(uri string) error {
 		return f.fileObjection(uri)
 	case rule == byName, rule == byRevision:
 		return f.namedObjection(uri, rule == byRevision)
-	case f.reach != nil && (rule != operateOnly || f.writes):
-		return f.reach.contentObjection(uri)
-	case rule == operateOnly:
+	case rule == operateOnly && !f.writes:
 		return errOut
+	case f.reach != nil:
+		if err := f.reach.contentObjection(uri); err != nil || f.limited {
+			return err
+		}
 	}
 	plain, err := canonical(uri)
 	if err != nil {

@@ -41,6 +41,7 @@ func TestReadersReachNamedFilesOnly(t *testing.T) {
 		"a reader of all":                   gate.NewPolicy(auth.AccessRead, []string{"*"}, nil, true),
 		"a reader of what begins so":        gate.NewPolicy(auth.AccessRead, []string{"*", "f*"}, nil, true),
 		"an owner's":                        writer.Narrow(gate.NewPolicy(auth.AccessRead, nil, nil, true)),
+		"a reader beside a private session": withPrivate(gate.NewPolicy(auth.AccessRead, nil, nil, true)),
 		"a named one that the owner is not": gate.NewPolicy(auth.AccessRead, named, nil, true).Narrow(gate.NewPolicy(auth.AccessRead, nil, nil, true)),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,6 +51,7 @@ func TestReadersReachNamedFilesOnly(t *testing.T) {
 	for name, policy := range map[string]gate.Policy{
 		"a reader":     gate.NewPolicy(auth.AccessRead, named, nil, true),
 		"an owner's":   writer.Narrow(gate.NewPolicy(auth.AccessRead, named, nil, true)),
+		"with private": withPrivate(gate.NewPolicy(auth.AccessRead, named, nil, true)),
 		"both":         gate.NewPolicy(auth.AccessRead, []string{"*", "file:///home/*"}, nil, true).Narrow(gate.NewPolicy(auth.AccessRead, named, nil, true)),
 		"all by owner": gate.NewPolicy(auth.AccessRead, named, nil, true).Narrow(gate.NewPolicy(auth.AccessAdmin, nil, nil, true)),
 	} {
@@ -57,6 +59,12 @@ func TestReadersReachNamedFilesOnly(t *testing.T) {
 			of(t, policy).wants(map[string]bool{"file:///home/ada/x": true, "file:///etc/passwd": false, "file:///home/ada/%2e%2e/x": false})
 		})
 	}
+}
+
+// withPrivate returns the policy of a client that may not see the session mock:/private.
+func withPrivate(policy gate.Policy) gate.Policy {
+	policy.Hidden = []string{"mock:/private"}
+	return policy
 }
 
 // TestReadersReadWhatBelongsToSessions fails unless a client at the level look may read content

@@ -75,7 +75,9 @@ func TestEachSchemeHasItsVerdicts(t *testing.T) {
 		conns         func() []*conn
 	}{
 		{"look", "s", func() []*conn {
-			return []*conn{looker(t, auth.AccessRead, false), looker(t, auth.AccessTalk, false), looker(t, auth.AccessApprove, false)}
+			beside := of(t, withPrivate(gate.NewPolicy(auth.AccessRead, nil, nil, false)))
+			beside.ask("subscribe", `{"channel":"mock:/s"}`, folderOfS)
+			return []*conn{looker(t, auth.AccessRead, false), looker(t, auth.AccessTalk, false), looker(t, auth.AccessApprove, false), beside}
 		}},
 		{"files", "s", func() []*conn {
 			return []*conn{looker(t, auth.AccessRead, true), looker(t, auth.AccessTalk, true), looker(t, auth.AccessApprove, true), looker(t, auth.AccessRead, true, "mock:/s")}
