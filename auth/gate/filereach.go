@@ -107,9 +107,9 @@ func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// watchScheme begins the channels of file watches. The channel's name contains the
+// watchScheme is the scheme of file watches' channels. The channel's path contains the
 // watched URI, and some hosts create the watch for any client that subscribes.
-const watchScheme = "ahp-resource-watch:"
+const watchScheme = "ahp-resource-watch"
 
 // judgeChannel refuses a channel that is a file, or a watch on files, if these are out of
 // reach. With limited channels, reach has judged the channel before.
@@ -119,19 +119,29 @@ func (f *fileReach) judgeChannel(channel string) *refusal {
 		return nil
 	case isHosts(channel):
 		return f.judgeURI(channel)
-	case len(channel) >= len(watchScheme) && strings.EqualFold(channel[:len(watchScheme)], watchScheme):
-		name := channel[strings.LastIndexByte(channel, '/')+1:]
-		watch, err := base64.RawURLEncoding.DecodeString(name)
-		if err != nil {
-			return notFor(channel, errOut)
-		}
-		named, no := judgeKeys(watch, resourceKeys, textOnly, f.judgeURI)
-		if no == nil && named == 0 {
-			no = notFor(channel, errOut)
-		}
-		return no
+	case bareScheme(channel) == watchScheme:
+		return f.judgeWatch(channel)
 	}
 	return nil
+}
+
+// judgeWatch refuses a watch on files out of reach. The whole path must be the watch's name,
+// because hosts decode different parts of other channels.
+func (f *fileReach) judgeWatch(channel string) *refusal {
+	plain, err := canonical(channel)
+	if err != nil || strings.ContainsAny(plain, "?#") {
+		return notFor(channel, errOut)
+	}
+	_, path, _ := cutAuthority(plain[len(watchScheme)+1:])
+	watch, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(path, "/"))
+	if err != nil {
+		return notFor(channel, errOut)
+	}
+	named, no := judgeKeys(watch, resourceKeys, textOnly, f.judgeURI)
+	if no == nil && named == 0 {
+		no = notFor(channel, errOut)
+	}
+	return no
 }
 
 func (f *fileReach) judgeURI(uri string) *refusal { return notFor(uri, f.objection(uri)) }

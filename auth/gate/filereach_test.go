@@ -29,6 +29,29 @@ func (c *conn) wants(files map[string]bool) {
 	}
 }
 
+// TestWatchesHaveOneReading subscribes to watches whose channels name a permitted folder to one
+// parser, and another folder to VS Code's host, which decodes the path alone. The gate must refuse
+// them.
+func TestWatchesHaveOneReading(t *testing.T) {
+	name := func(folder string) string {
+		return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"root":%q}`, folder))
+	}
+	in, out := name("file:///w"), name("file:///etc")
+	for _, policy := range []gate.Policy{gate.NewPolicy(auth.AccessRead, nil, nil, false), gate.NewPolicy(auth.AccessApprove, nil, nil, false)} {
+		c := of(t, policy.WithFolders())
+		c.ask("subscribe", `{"channel":"mock:/s"}`, folderOfS)
+		for channel, want := range map[string]bool{
+			"ahp-resource-watch://r/" + in: true, "ahp-resource-watch:/" + in: true, "ahp-resource-watch://r/" + out: false,
+			"ahp-resource-watch://r/" + out + "?/" + in: false, "ahp-resource-watch://r/" + out + "#/" + in: false, "ahp-resource-watch://r/" + out + "?x=/" + in: false,
+			"ahp-resource-watch:/" + out + "/" + in: false, "ahp-resource-watch://" + out + "/" + in + "?": false, "ahp-resource-watch://" + out + "?/" + in: false,
+			"\tahp-resource-watch://r/" + out: false, "AHP-resource-watch://r/" + out: false,
+		} {
+			c.want("a watch by "+channel, c.subscribes(channel), want)
+			c.want("one to begin with, by "+channel, c.passes("initialize", fmt.Sprintf(`{"clientId":"c","initialSubscriptions":[%q]}`, channel)), want)
+		}
+	}
+}
+
 func of(t testing.TB, policy gate.Policy) *conn { return &conn{TB: t, gate: chainOf(policy, nil)} }
 
 // TestReadersReachNamedFilesOnly fails unless a token at the level look, and an owner's limit to
