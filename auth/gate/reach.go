@@ -1,10 +1,10 @@
 package gate
 
 import (
-	"encoding/base64"
 	"errors"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"ahprelay/ahp"
 	"ahprelay/ahp/view"
@@ -107,7 +107,7 @@ func (r *reach) hides(uri string, seen map[string]bool) bool {
 		return true
 	}
 	seen[uri] = true
-	if session := sessionIn(plain); session != "" && session != uri && r.hides(session, seen) {
+	if slices.ContainsFunc(sessionsIn(plain), func(session string) bool { return session != uri && r.hides(session, seen) }) {
 		return true
 	}
 	return above(plain, func(u string) bool {
@@ -414,25 +414,42 @@ func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
 		return nil
 	case !ok:
 		return unreadable
-	case !strings.HasPrefix(uri, chatScheme), len(r.host.Owners(uri)) > 0:
+	case !strings.HasPrefix(uri, chatScheme), len(uri) > maxURI, len(r.host.Owners(uri)) > 0:
 		return r.judgeURI(uri)
 	}
-	if session := sessionIn(uri); session != "" {
-		return r.judgeURI(session)
+	plain, err := canonical(uri)
+	switch {
+	case err != nil:
+		return notFor(uri, err)
+	case strings.ContainsAny(plain, "?#"): // some hosts read only the part before
+		return notFor(uri, errOut)
+	}
+	for _, session := range sessionsIn(plain) {
+		if no := r.judgeURI(session); no != nil {
+			return no
+		}
 	}
 	return nil
 }
 
-// sessionIn returns the session in a chat's URI, or "". VS Code's chat URIs contain the
-// session's URI in base64: ahp-chat://name/base64.
-func sessionIn(chat string) string {
-	name := chat[strings.LastIndexByte(chat, '/')+1:]
-	session, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(name, "="))
-	scheme, _, ok := strings.Cut(string(session), ":")
-	if err != nil || !ok || !isScheme(strings.ToLower(scheme)) {
-		return ""
+// sessionsIn returns the sessions in a chat's canonical URI, as any host may read them. VS
+// Code's chat URIs contain the session's URI in base64: ahp-chat://name/base64, or
+// ahp-chat://subagent/base64/call. The query and fragment do not count there.
+func sessionsIn(chat string) (list []string) {
+	_, hier, _ := strings.Cut(chat, ":")
+	if tail := strings.IndexAny(hier, "?#"); tail >= 0 {
+		hier = hier[:tail]
 	}
-	return string(session)
+	_, path, _ := cutAuthority(hier)
+	for _, text := range append(strings.Split(hier, "/"), strings.TrimPrefix(path, "/")) {
+		data, ok := decodeBase64(nil, []byte(text))
+		session := string(data)
+		scheme, _, named := strings.Cut(session, ":")
+		if ok && named && isScheme(strings.ToLower(scheme)) && utf8.ValidString(session) {
+			list = append(list, session)
+		}
+	}
+	return list
 }
 
 // Nesting depth for URIs in params.

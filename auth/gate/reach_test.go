@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -128,6 +129,49 @@ func TestSessionStateDefinesReach(t *testing.T) {
 	c.host(`{"method":"channel/frame","params":{"channel":"mock:/1","frame":1,"actions":[{"channel":"mock:/1","action":{"type":"session/mcpServerStateChanged","channel":"mcp://late"},"serverSeq":8}]}}`)
 	for _, channel := range []string{"ahp-chat:/new", "ahp-canvas:/8", "mcp://late"} {
 		c.want(channel, c.subscribes(channel), true)
+	}
+}
+
+// namesOf maps chats' URIs to whether they name no session but mock:/1. Some hosts take the session
+// from the base64 in the path: of the whole path, or of a part, in either alphabet, and without the
+// query and fragment.
+var namesOf = func() map[string]bool {
+	mine, theirs, odd := base64.RawURLEncoding.EncodeToString([]byte("mock:/1")), base64.RawURLEncoding.EncodeToString([]byte("mock:/2")), base64.StdEncoding.EncodeToString([]byte("mock:/a\u00bfb"))
+	return map[string]bool{
+		"ahp-chat:/new": true, "ahp-chat://new/" + mine: true, "ahp-chat://subagent/" + mine + "/call": true,
+		"ahp-chat:/a2860000-0000-4000-8000-000000000000": true, // decodes to "ko:" and bytes that are no text
+		"ahp-chat://new/" + theirs:                       false, "ahp-chat:/" + theirs: false, "ahp-chat://" + theirs: false, "ahp-chat://new/" + theirs + "=": false,
+		"ahp-chat://new/" + theirs + "?x": false, "ahp-chat://new/" + theirs + "?/x": false, "ahp-chat://new/" + theirs + "#x": false, "ahp-chat://new/" + theirs + "?/" + mine: false,
+		"ahp-chat://subagent/" + theirs + "/call": false, "ahp-chat://subagent/" + mine + "/" + theirs: false, "ahp-chat://new/" + odd: false,
+	}
+}()
+
+// TestNewChatsNameNoOtherSession creates chats with URIs that some hosts read as a chat of another
+// session. The gate must refuse them.
+func TestNewChatsNameNoOtherSession(t *testing.T) {
+	c := limited(t, nil, "mock:/1")
+	c.host(`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/2","chats":[{"resource":"ahp-chat:/its-own"}]}}}`)
+	create := func(chat string) bool {
+		return c.passes("createChat", fmt.Sprintf(`{"channel":"mock:/1","chat":%q}`, chat))
+	}
+	for chat, want := range namesOf {
+		c.want("a new chat "+chat, create(chat), want)
+	}
+	for _, chat := range []string{
+		"ahp-chat:/its-own", "ahp-chat:/its%2Down", "ahp-chat:/its-own?x", "ahp-chat:/its-own#x", "ahp-chat:/its-own?", "ahp-chat:/x/../its-own", "ahp-chat:/x\n", "AHP-CHAT:/x",
+	} {
+		c.want("a new chat "+chat, create(chat), false)
+	}
+}
+
+// TestChatsOfPrivateSessionsAreHidden subscribes to chats with URIs that some hosts read as a chat of
+// a session. If this session is private, the gate must refuse them.
+func TestChatsOfPrivateSessionsAreHidden(t *testing.T) {
+	policy := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
+	policy.Hidden = []string{"mock:/2", "mock:/a\u00bfb"}
+	c := of(t, policy)
+	for chat, want := range namesOf {
+		c.want("the chat "+chat, c.subscribes(chat), want)
 	}
 }
 
