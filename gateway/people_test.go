@@ -479,6 +479,10 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})
 	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "approve"})
 	bob.refused(400, "not a host", "POST", "/api/tokens", map[string]any{"hosts": []string{"other"}})
+	for _, pattern := range []string{"file:///*", "file:*", "FILE:///etc/*", "vscode-remote://box/etc", "git-blob:/*"} { // bob reads no files, because his channels name none
+		bob.refused(400, "you may not read", "POST", "/api/tokens", map[string]any{"level": "look", "channels": []string{"*", pattern}})
+	}
+	bob.do("POST", "/api/tokens", map[string]any{"level": "look", "channels": []string{"mock:/1", "ahp-chat:*"}}, nil)
 	bob.refused(400, "seconds", "POST", "/api/tokens", map[string]any{"seconds": 1 << 30})
 	bob.refused(400, "at most 100", "POST", "/api/tokens", map[string]any{"program": strings.Repeat("x", 101)})
 	ada.refused(409, "different name", "POST", "/api/invites", map[string]any{"subject": "bob", "level": "own"})
@@ -568,6 +572,8 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	talks.refused(403, "owners of hosts", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
 	talks.refused(403, "host's owner", "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
 	talks.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})
+	talks.refused(400, "you may not read", "POST", "/api/tokens", map[string]any{"level": "talk", "channels": []string{"*", "file:///*"}})
+	approve(ada, "", "own").do("POST", "/api/tokens", map[string]any{"level": "look", "channels": []string{"*", "file:///work/*"}}, nil)
 	talks.refused(403, "owners of all hosts", "GET", "/api/people", nil)
 	talks.refused(403, "higher level than this", "DELETE", "/api/devices/"+ada.in.Device, nil)
 	looks.refused(403, "higher level than this", "DELETE", "/api/devices/"+talks.in.Device, nil)

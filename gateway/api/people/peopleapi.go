@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/auth/gate"
 	"ahprelay/auth/people"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
@@ -344,7 +345,9 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 }
 
 // narrowed returns the part of a person's authority that a new token gets. By default that
-// is at most the level operate, and all the person's hosts and channels.
+// is at most the level operate, and all the person's hosts and channels. Below the level
+// operate, a person without a list of channels reaches all channels, but no files, so a
+// list may not name any.
 func narrowed(who people.Person, level auth.Access, hosts, channels []string) (auth.Client, error) {
 	client := who.Client()
 	if level == "" {
@@ -365,6 +368,9 @@ func narrowed(who people.Person, level auth.Access, hosts, channels []string) (a
 	for _, channel := range channels {
 		if len(who.Channels) > 0 && !slices.Contains(who.Channels, channel) {
 			return client, fmt.Errorf("%q is not a channel that you may share", channel)
+		}
+		if len(who.Channels) == 0 && !who.Access.Includes(auth.AccessWrite) && gate.NamesContent(channel) {
+			return client, fmt.Errorf("%q names files or content that you may not read", channel)
 		}
 	}
 	if len(channels) > 0 {
