@@ -90,7 +90,7 @@ func (c Client) MayReach(tenant, host string) bool {
 // OnlyHost returns the host's name, if the token names exactly one host without a
 // wildcard.
 func (c Client) OnlyHost() (name string, ok bool) {
-	hosts := slices.Compact(slices.Sorted(slices.Values(c.Hosts)))
+	hosts := distinct(c.Hosts)
 	if len(hosts) != 1 || strings.Contains(hosts[0], All) {
 		return "", false
 	}
@@ -127,8 +127,15 @@ func covers(wide, narrow []string, all bool) bool {
 	return len(narrow) > 0 || !all
 }
 
-// SameAuthority reports whether c and o may do the same.
-func (c Client) SameAuthority(o Client) bool { return c.Covers(o) && o.Covers(c) }
+// SameAuthority reports whether c and o may do the same. Their lists of channels must have
+// the same patterns: beside *, a pattern of files still permits reading.
+func (c Client) SameAuthority(o Client) bool {
+	return c.Covers(o) && o.Covers(c) && slices.Equal(distinct(c.Channels), distinct(o.Channels))
+}
+
+func distinct(patterns []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(patterns)))
+}
 
 // An Enrolment is the content of a host-agent's token.
 type Enrolment struct {

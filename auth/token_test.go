@@ -176,6 +176,15 @@ func TestCoversComparesEveryField(t *testing.T) {
 	if less.Covers(other) || other.Covers(less) {
 		t.Error("a token covers a token of a different tenant")
 	}
+	sees, reads := less, less
+	sees.Channels, reads.Channels = []string{auth.All}, []string{auth.All, "file:///home/ada/*"}
+	if sees.SameAuthority(reads) || reads.SameAuthority(sees) {
+		t.Error("at the level look, all channels and all channels with files are the same authority; want not, because only the latter reads files")
+	}
+	reads.Channels = []string{"file:///home/ada/*", auth.All, auth.All}
+	if again := reads; !again.SameAuthority(reads) {
+		t.Error("a token with a repeated channel has different authority than itself; want the same")
+	}
 	all := auth.Client{Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite}
 	files := all
 	if files.Files = true; !all.SameAuthority(files) {
