@@ -50,6 +50,7 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 func (w *walk) greeted(call *Call, result []byte) {
 	c := w.conn
 	w.Greets, c.greeted = !c.greeted, true
+	c.hello.clientID = call.hello.clientID
 	declared := (call.Method == "initialize" || call.hello.capabilities != nil) && !call.hello.unclear
 	if call.Method == "initialize" {
 		if m, ok := ahp.MemberOf(result, "serverSeq"); ok {

@@ -44,7 +44,8 @@ func (c *Conn) Seq() int64 { return c.seq }
 // FromHost. It also undoes a call of FromHost if the message reaches the client later.
 func (c *Conn) SetSeq(seq int64) { c.seq = seq }
 
-// ClientID returns the clientId the client has sent, or "".
+// ClientID returns the clientId with which the host has accepted the client. Before that, it
+// returns the clientId the client has sent, or "".
 func (c *Conn) ClientID() string { return c.hello.clientID }
 
 // Greeted reports whether the host has accepted initialize or reconnect.
@@ -135,7 +136,9 @@ func (c *Conn) Sent(env *ahp.Envelope) {
 		call := newCall(env)
 		call.seq = c.host.reached()
 		if opens(call.Method) {
-			c.hello.clientID = call.hello.clientID
+			if !c.greeted {
+				c.hello.clientID = call.hello.clientID
+			}
 			if m, ok := ahp.MemberOf(env.Params, "lastSeenServerSeq"); ok {
 				c.seq = max(c.seq, seqOf(m.Raw))
 			}

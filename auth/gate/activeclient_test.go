@@ -34,6 +34,34 @@ const (
 	bare = `{"clientId":"c","displayName":"VS Code","tools":[]}`
 )
 
+// TestClientEntersAsItselfAfterARefusedGreeting has a client send further greetings with different
+// clientIds, which the host refuses. The client must still enter a session as the client that the
+// host has accepted, and as no other.
+func TestClientEntersAsItselfAfterARefusedGreeting(t *testing.T) {
+	c := talker(t, gate.NewPolicy(auth.AccessTalk, nil, nil, false))
+	for i, method := range []string{"initialize", "reconnect"} {
+		for _, when := range []string{"before", "after"} {
+			greeting := fmt.Sprintf(`{"id":%d,"method":%q,"params":{"channel":"ahp-root://","clientId":"d","subscriptions":[]}}`, 50+i, method)
+			if when == "before" {
+				c.gate.FromClient([]byte(greeting), peek(t, greeting))
+			} else {
+				c.host(fmt.Sprintf(`{"id":%d,"error":{"code":-32601,"message":"unknown method"}}`, 50+i))
+			}
+			theirs, own := enters(3, `{"clientId":"d","tools":[]}`), enters(4, full)
+			if d := c.gate.FromClient([]byte(theirs), peek(t, theirs)); d.Verdict == gate.Pass || d.Verdict == gate.Replace {
+				t.Errorf("%s the refusal of %s as d: the entry of d reaches the host; want it refused", when, method)
+			}
+			if d := c.gate.FromClient([]byte(own), peek(t, own)); d.Verdict != gate.Replace {
+				t.Errorf("%s the refusal of %s as d: the client's own entry gets the verdict %v; want it to reach the host", when, method, d.Verdict)
+			}
+		}
+	}
+	c.ask("reconnect", `{"channel":"ahp-root://","clientId":"d","subscriptions":[]}`, `{"type":"replay","actions":[],"missing":[]}`)
+	if got := c.gate.View.ClientID(); got != "d" {
+		t.Errorf("the host has accepted the client as d; its clientId is %q", got)
+	}
+}
+
 // TestActiveClientEntersWithoutTools has a client below the level operate enter a session. The host
 // must get the entry without tools and customizations. In the echo, the client must get its full
 // entry back, or VS Code would repeat the action without end. Echoes to others must stay unchanged.
