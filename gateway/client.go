@@ -563,7 +563,7 @@ func (c *client) openLocked(link linkUse) {
 func (c *client) openAs(who auth.Client) routing.Open {
 	open := routing.Open{
 		ID: c.id, Subject: who.Subject, Token: who.ID, DeviceID: who.Device, Access: string(who.Access),
-		Expires: &who.Expires, Remote: c.remote, Device: who.DeviceName, Strict: c.cfg.strict(c.host),
+		Expires: &who.Expires, Origins: who.Origins, Remote: c.remote, Device: who.DeviceName, Strict: c.cfg.strict(c.host),
 		Channels: who.Channels, Methods: who.Methods, Files: who.Files, Reverse: who.Reverse,
 		Sealed: c.sock.Sealed, Ticket: c.sock.Moved,
 	}

@@ -153,7 +153,7 @@ func (w *hostWriter) answerHere(answer func() []byte) error {
 // keyHolder describes the connection's client as a holder of keys.
 func (c *hostConn) keyHolder() remembering.Holder {
 	h := remembering.Holder{Holder: auth.Holder{
-		Token: c.open.Token, Device: c.open.DeviceID, Subject: c.open.Subject, At: time.Now().UTC().Truncate(time.Second),
+		Token: c.open.Token, Device: c.open.DeviceID, Subject: c.open.Subject, At: time.Now().UTC().Truncate(time.Second), Origins: c.open.Origins,
 	}}
 	if seal := c.conn.seal; seal != nil {
 		h.End, h.Rests = seal.device.End.UTC(), seal.device.All()

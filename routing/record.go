@@ -135,6 +135,10 @@ type Open struct {
 	Files   bool `json:"files,omitempty"`   // the client may also read files in the working directories of sessions that it may see
 	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files at any time
 
+	// Origins are the grants from which the token is derived. When one of them is revoked,
+	// the host-agent renews the keys that the client has received.
+	Origins []auth.Origin `json:"origins,omitempty"`
+
 	// Sealed makes the connection carry binary messages that only the client and the
 	// host-agent can read (docs/sealed.md). The host-agent then ignores the permissions in
 	// this Open. Relays send it only to host-agents with [link.FeatureSealed].

@@ -277,11 +277,25 @@ func TestLastStateSurvivesTheRelay(t *testing.T) {
 // clients.
 func TestRevokedClientLosesTheKeys(t *testing.T) {
 	t.Parallel()
+	for name, revoke := range map[string]operatorapi.RevokeRequest{
+		"its subject": {Tenant: stack.Tenant, Subject: "eve"},
+		"the grant from which its token is derived": {Token: "mallorys-token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			revokedClientLosesTheKeys(t, revoke)
+		})
+	}
+}
+
+func revokedClientLosesTheKeys(t *testing.T, revoke operatorapi.RevokeRequest) {
 	s, _ := rememberingStack(t, remembering.Turns)
 	ada := join(t, throughRelay(t, s), "ada", nil)
 	vars := flowVars("demo", "00000006")
 	speak(t, ada, vars, "for ada alone")
-	eve, err := s.Token(func(c *auth.Client) { c.Subject, c.ID = "eve", "eves-token" })
+	eve, err := s.Token(func(c *auth.Client) {
+		c.Subject, c.ID, c.Origins = "eve", "eves-token", []auth.Origin{{ID: "mallorys-token", Subject: "mallory", Issued: time.Now().Unix()}}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +315,7 @@ func TestRevokedClientLosesTheKeys(t *testing.T) {
 		kept, err := rememberedSession(t, s, vars["session"], nil)
 		return err == nil && strings.Contains(openWith(t, before, kept.Record), "for ada alone")
 	})
-	(&pair{t: t, first: s.Relay}).revoke(operatorapi.RevokeRequest{Tenant: stack.Tenant, Subject: "eve"})
+	(&pair{t: t, first: s.Relay}).revoke(revoke)
 	wantClosed(t, c, ahp.CloseTokenEnded, "token")
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()

@@ -37,6 +37,7 @@ const (
 	writeEvery   = 10 * time.Second
 	workingEvery = 30 * time.Second
 	checkEvery   = time.Minute
+	checkAtOnce  = remember.MaxHolders / 8 // holders in a request: each has up to auth.MaxOrigins origins
 	askTime      = 5 * time.Second
 	readPause    = 50 * time.Millisecond // between two sessions, because a host may load each from its disk
 	firstRetry   = 2 * time.Second
@@ -475,15 +476,18 @@ func (k *Keeper) revoked(ctx context.Context) (n int, err error) {
 		}
 		return n, nil
 	}
-	if len(holders) == 0 {
-		return 0, nil
+	for some := range slices.Chunk(holders, checkAtOnce) {
+		r := &remember.Request{Op: remember.Check}
+		for i := range some {
+			r.Holders = append(r.Holders, some[i].Holder)
+		}
+		answer, err := k.ask(ctx, r)
+		if err != nil {
+			return 0, err
+		}
+		n += len(answer.Removed)
 	}
-	r := &remember.Request{Op: remember.Check}
-	for i := range holders {
-		r.Holders = append(r.Holders, holders[i].Holder)
-	}
-	answer, err := k.ask(ctx, r)
-	return len(answer.Removed), err
+	return n, nil
 }
 
 // sealAgain seals all records with the new key. If a record cannot be fetched, its session

@@ -195,7 +195,7 @@ func (r *keyring) hand(to Holder) error {
 			to.Class = nil // the holder's keys may exceed its present authority
 		}
 		late := to.End.Sub(was.End)
-		if late >= 0 && late < endEvery && slices.Equal(was.Rests, to.Rests) && bytes.Equal(was.Class, to.Class) {
+		if late >= 0 && late < endEvery && slices.Equal(was.Rests, to.Rests) && slices.Equal(was.Origins, to.Origins) && bytes.Equal(was.Class, to.Class) {
 			to.End = was.End // avoids a write of the file for a small difference
 			*was = to
 			return nil
