@@ -120,26 +120,58 @@ func (r *reach) judgeContent(env *ahp.Envelope) *refusal {
 	if len(r.hidden) == 0 || !ahp.IsObject(env.Params) {
 		return nil
 	}
-	_, no := judgeKeys(env.Params, resourceKeys, textOnly, func(uri string) *refusal {
-		hides := func(u string) bool {
-			return slices.ContainsFunc(r.host.ContentOf(u), func(of string) bool { return r.hides(of, map[string]bool{}) })
-		}
-		if hides(uri) || above(Key(uri), hides) {
-			return notFor(uri, errOut)
-		}
-		if isFile(uri) {
-			return nil
-		}
-		return r.judgeURI(uri)
-	})
+	_, no := judgeKeys(env.Params, resourceKeys, textOnly, r.judgeHidden)
 	return no
+}
+
+// judgeHidden refuses a URI of content that belongs to hidden channels.
+func (r *reach) judgeHidden(uri string) *refusal {
+	hides := func(u string) bool {
+		return slices.ContainsFunc(r.host.ContentOf(u), func(of string) bool { return r.hides(of, map[string]bool{}) })
+	}
+	if hides(uri) || above(Key(uri), hides) {
+		return notFor(uri, errOut)
+	}
+	if isFile(uri) {
+		return nil
+	}
+	return r.judgeURI(uri)
+}
+
+// judgeCanvas refuses a read at a canvas in reach if the URI is the content of a different
+// canvas, because a host may serve it. fileReach judges all other URIs.
+func (r *reach) judgeCanvas(env *ahp.Envelope) *refusal {
+	m := [...]ahp.Member{{Name: "uri"}}
+	if ahp.Spelt(env.Params, m[:]) != nil {
+		return unreadable
+	}
+	uri, ok := ahp.Text(m[0].Raw)
+	scheme := bareScheme(uri)
+	switch {
+	case !ok && !ahp.IsNone(m[0].Raw):
+		return unreadable
+	case contentRules[scheme] != byCanvas:
+		return nil
+	case len(r.lists) == 0:
+		return r.judgeHidden(uri)
+	}
+	plain, err := canonical(uri)
+	if err != nil {
+		return notFor(uri, err)
+	}
+	canvas, known := r.host.Canvas(string(env.Channel))
+	own := canvas.Instance != "" && above(plain, func(u string) bool { return u == Key(scheme+":/"+canvas.Instance) })
+	if own || !known && !above(plain, func(u string) bool { return len(r.host.ContentOf(u)) > 0 }) { // if nothing is known, the host decides
+		return nil
+	}
+	return notFor(uri, r.contentObjection(uri))
 }
 
 // contentObjection returns the reason why a URI may not be read, or nil if it is in reach
 // or is content of a channel in reach.
 func (r *reach) contentObjection(uri string) error {
 	is := func(u string) bool { return slices.ContainsFunc(r.host.ContentOf(u), r.allows) }
-	if above(Key(uri), is) || is(uri) {
+	if plain, err := canonical(uri); err == nil && above(plain, is) || is(uri) {
 		return nil
 	}
 	return r.objection(uri)
@@ -261,6 +293,11 @@ func (r *reach) judge(target ahp.Target, env *ahp.Envelope) *refusal {
 	}
 	if no := r.judgeURI(string(env.Channel)); no != nil {
 		return no
+	}
+	if string(env.Method) == "canvasReadResource" {
+		if no := r.judgeCanvas(env); no != nil {
+			return no
+		}
 	}
 	if target == ahp.OnChannel {
 		return r.judgeMore(env)

@@ -175,6 +175,33 @@ func TestChatsOfPrivateSessionsAreHidden(t *testing.T) {
 	}
 }
 
+// TestCanvasReadsNameNoOtherCanvas reads content at a canvas in reach. The gate must refuse a URI of
+// another session's canvas, or of a private one's, because a host may serve it.
+func TestCanvasReadsNameNoOtherCanvas(t *testing.T) {
+	private := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
+	private.Hidden = []string{"mock:/2"}
+	for name, policy := range map[string]gate.Policy{
+		"operates one session": gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, nil, false),
+		"looks at one session": gate.NewPolicy(auth.AccessRead, []string{"mock:/1"}, nil, false),
+		"beside a private one": private,
+	} {
+		h := view.NewHost(gate.Key)
+		full := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), h)}
+		for i := 1; i <= 2; i++ {
+			full.ask("subscribe", fmt.Sprintf(`{"channel":"mock:/%d"}`, i), fmt.Sprintf(`{"snapshot":{"resource":"mock:/%d","fromSeq":1,"state":{"openCanvases":[{"channel":"ahp-canvas:/%d"}]}}}`, i, i))
+			full.ask("subscribe", fmt.Sprintf(`{"channel":"ahp-canvas:/%d"}`, i), fmt.Sprintf(`{"snapshot":{"resource":"ahp-canvas:/%d","fromSeq":1,"state":{"instanceId":"i%d","extensionId":"x"}}}`, i, i))
+		}
+		c := &conn{TB: t, gate: chainOf(policy, h)}
+		for uri, want := range map[string]bool{
+			"ahp-canvas-content:/i1/index.html": true, "ahp-canvas-content:/i1": true, "ahp-canvas-content:/i2/index.html": false, "ahp-canvas-content:/i2": false,
+			"ahp-canvas-content:/i1/../i2/x": false, "ahp-canvas-content:/i1/%2e%2e/i2/x": false, "AHP-canvas-content:/i2/x": false, "ahp-canvas-content:/%69%32/x": false,
+		} {
+			c.want(name+": a read of "+uri, c.passes("canvasReadResource", fmt.Sprintf(`{"channel":"ahp-canvas:/1","uri":%q}`, uri)), want)
+			c.want(name+": resourceRead of "+uri, c.reads(uri), want)
+		}
+	}
+}
+
 // TestClientsDoNotExtendReach has the host repeat clients' actions that name another session. The
 // client must not get access to this session.
 func TestClientsDoNotExtendReach(t *testing.T) {
