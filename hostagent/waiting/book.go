@@ -182,9 +182,9 @@ func (b *Book) Enter(d Device) ([]Device, error) {
 	d.Name = strings.ToValidUTF8(d.Name[:min(len(d.Name), maxName)], "")
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := slices.Clone(b.kept.Devices)
+	before := b.kept.Devices
 	if !slices.ContainsFunc(before, d.equal) {
-		b.kept.Devices = slices.DeleteFunc(before, func(o Device) bool { return o.ID == d.ID || o.Keys == d.Keys && o.Subject == d.Subject })
+		b.kept.Devices = slices.DeleteFunc(slices.Clone(before), func(o Device) bool { return o.ID == d.ID || o.Keys == d.Keys && o.Subject == d.Subject })
 		own := 1
 		for i := len(b.kept.Devices) - 1; i >= 0; i-- {
 			if b.kept.Devices[i].Subject != d.Subject {

@@ -227,3 +227,37 @@ func TestRelayRemovesOnlyDevicesThatItNamed(t *testing.T) {
 		t.Errorf("the book has %v, and of the relay's %v, %v; want the vouched device, and none of the relay's", left, b.Devices(), err)
 	}
 }
+
+// TestFailedEntryChangesNothing enters new keys of a device while the file cannot be written. The
+// Book must keep the device's earlier keys, and all other devices.
+func TestFailedEntryChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir)
+	names := map[string]string{}
+	for _, id := range []string{"phone", "laptop"} {
+		keys := keysOf(t)
+		identity, err := waiting.ReadKeys(keys)
+		if err == nil {
+			_, err = b.Enter(waiting.Device{Subject: "ada", ID: id, Keys: keys})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[id] = identity.Fingerprint().String()
+	}
+	path := filepath.Join(dir, waiting.FileName("acme", "laptop"))
+	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "full"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Enter(waiting.Device{Subject: "ada", ID: "phone", Keys: keysOf(t)}); err == nil {
+		t.Error("entering a device without a file succeeds; want an error")
+	}
+	for id, name := range names {
+		if !has(b, "ada", id, name) {
+			t.Errorf("the book has lost the keys of the %s; want them kept", id)
+		}
+	}
+	if ids := b.Devices(); len(ids) != 2 {
+		t.Errorf("the book has the devices %q; want phone and laptop", ids)
+	}
+}
