@@ -33,6 +33,8 @@ const (
 	cost      = 256             // added to the size of each packet which waits to be read
 	payload   = 64<<10 - link.HeaderRoom
 
+	writeCheck = time.Second // a waiting Write checks this often whether the peer is away
+
 	// Write sends a packet itself while fewer bytes than these are on their way to the
 	// peer: a network connection takes them at once.
 	direct = 8 << 10
@@ -78,6 +80,8 @@ type Config struct {
 type Stream struct {
 	cfg Config
 
+	away time.Duration // awayAfter; less in tests
+
 	wake chan struct{} // wakes send
 	over chan struct{} // closed when the stream has ended
 
@@ -115,7 +119,7 @@ func New(cfg Config) *Stream {
 	for _, b := range cfg.ID[:8] {
 		epoch = epoch<<8 | uint64(b)
 	}
-	c := &Stream{cfg: cfg, wake: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}), heard: now, awayFrom: now}
+	c := &Stream{cfg: cfg, away: awayAfter, wake: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}), heard: now, awayFrom: now}
 	c.link = link.New(link.Config{Window: cfg.Window, Heartbeat: heartbeat, Resume: cfg.Time, Probe: probe, AckDelay: 20 * time.Millisecond}, wireVersion, epoch, now)
 	return c
 }
@@ -156,7 +160,7 @@ func (c *Stream) awayLocked(now time.Time) bool {
 
 // silentLocked reports whether the peer was not heard for awayAfter. If a new carrier
 // replaces an ended one quickly, the peer is not silent.
-func (c *Stream) silentLocked(now time.Time) bool { return now.Sub(c.heard) > awayAfter }
+func (c *Stream) silentLocked(now time.Time) bool { return now.Sub(c.heard) > c.away }
 
 // Queued returns the number of bytes written but not yet confirmed by the peer, and of
 // bytes received but not yet read.
@@ -221,13 +225,16 @@ func (c *Stream) Write(p []byte) (n int, err error) {
 		case !c.link.CanSend():
 			by := c.writeBy
 			if c.cfg.Pool != nil { // a silent peer counts as away after some time
-				if soon := now.Add(time.Second); by.IsZero() || soon.Before(by) {
+				if soon := now.Add(writeCheck); by.IsZero() || soon.Before(by) {
 					by = soon
 				}
 			}
 			c.planLocked(now)
 			if err := c.waitLocked(by); err != nil {
 				return n, err
+			}
+			if late := time.Since(by); late > 0 && !by.IsZero() { // this process stood still, and packets may wait to be received
+				c.heard = c.heard.Add(late)
 			}
 			if !c.writeBy.IsZero() && !time.Now().Before(c.writeBy) {
 				return n, os.ErrDeadlineExceeded

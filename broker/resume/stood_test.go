@@ -1,0 +1,57 @@
+package resume
+
+import (
+	"testing"
+	"time"
+)
+
+// A quietCarrier takes packets, and receives none.
+type quietCarrier struct{ over chan struct{} }
+
+func (q quietCarrier) Send([]byte) error { return nil }
+
+func (q quietCarrier) Recv() ([]byte, error) {
+	<-q.over
+	return nil, errSilent
+}
+
+func (q quietCarrier) Close() {}
+
+// TestStandingStillIsNoSilence lets a relay's process stand still while a Write waits for a client.
+// That time is not the client's silence, because its packets may wait to be received, so the Write
+// must wait on.
+func TestStandingStillIsNoSilence(t *testing.T) {
+	t.Parallel()
+	const away = writeCheck * 3 / 2
+	c := New(Config{ID: newID(), Window: 1, Inbox: clientWindow, Time: time.Hour, Pool: NewPool(1<<30, 1<<30)})
+	c.away = away
+	carrier := quietCarrier{make(chan struct{})}
+	attached := make(chan struct{})
+	go func() {
+		defer close(attached)
+		_ = c.Attach(carrier)
+	}()
+	if _, err := c.Write([]byte("fills the window")); err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := c.Write([]byte("waits"))
+		wrote <- err
+	}()
+	time.Sleep(away / 4) // the Write waits
+	c.mu.Lock()
+	time.Sleep(writeCheck + away)
+	c.mu.Unlock()
+	select {
+	case err := <-wrote:
+		t.Errorf("the waiting Write returns %v after its process stood still; want it to wait for the client", err)
+	case <-time.After(away / 10):
+		if err := <-wrote; err != ErrMissed {
+			t.Errorf("the Write for a silent client returns %v; want %v", err, ErrMissed)
+		}
+	}
+	c.Discard()
+	close(carrier.over)
+	<-attached
+}
