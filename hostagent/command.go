@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"sync"
 	"time"
@@ -16,12 +17,15 @@ import (
 )
 
 // commandSocket is a hostSocket over the standard input and output of a program, with
-// one message per line.
+// one message per line. When the program ends, its children are killed: they may keep its
+// output open.
 type commandSocket struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out lineReader
-	end sync.Once
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    lineReader
+	output io.Closer // below out
+	end    sync.Once
+	ended  chan struct{} // closed when the program has ended
 }
 
 // Times for ending a program.
@@ -44,14 +48,25 @@ func startCommand(command, environment []string, stderr io.Writer, limit int, ro
 	if err != nil {
 		return nil, fmt.Errorf("upstream %s: %w", command[0], err)
 	}
-	out, err := cmd.StdoutPipe()
+	// StdoutPipe is not used, because Wait would close it before all output is read.
+	out, outWriter, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("upstream %s: %w", command[0], err)
+		return nil, errors.Join(fmt.Errorf("upstream %s: %w", command[0], err), in.Close())
 	}
-	if err := cmd.Start(); err != nil {
+	cmd.Stdout = outWriter
+	err = cmd.Start()
+	_ = outWriter.Close()
+	if err != nil {
+		_, _ = in.Close(), out.Close() // Start has closed some
 		return nil, fmt.Errorf("upstream: %w: %w", errStart, err)
 	}
-	return &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit, room}}, nil
+	s := &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit, room}, output: out, ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		_ = cmd.Wait()
+		procgroup.Kill(cmd)
+	}()
+	return s, nil
 }
 
 // Whole implements hostSocket.
@@ -82,7 +97,8 @@ func (s *commandSocket) Close(string) {
 		_ = s.in.Close()
 		kill := time.AfterFunc(exitTime, func() { procgroup.Kill(s.cmd) })
 		defer kill.Stop()
-		_ = s.cmd.Wait()
+		<-s.ended
+		_ = s.output.Close()
 	})
 }
 

@@ -104,17 +104,47 @@ func TestCommandGroupIsKilled(t *testing.T) {
 			if took := time.Since(began); took < exitTime || took > 10*exitTime {
 				t.Errorf("Close took %v; want %v", took, exitTime)
 			}
-			// The process group must end.
-			pid := sock.cmd.Process.Pid
-			for deadline := time.Now().Add(time.Minute); syscall.Kill(-pid, 0) == nil; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("the program's children run a minute after the kill; want them ended")
-				}
-			}
+			sock.awaitGroup(t)
 			if _, _, err := sock.Read(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
 				t.Errorf("reading from a killed program: %v; want how it ended", err)
 			}
 		})
+	}
+}
+
+// TestChildrenKeepNoConnectionOpen reads from a program that dies and leaves a child with its
+// output. Read must return the program's end, and the child must end.
+func TestChildrenKeepNoConnectionOpen(t *testing.T) {
+	sock := start(t, "orphan", 1000)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, _, err := sock.Read(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-ended:
+		if err.Error() != "the program ended: exit status 3" {
+			t.Errorf("reading from a dead program: %v; want its exit status", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("reading from a dead program waits for its child; want the program's end")
+		procgroup.Kill(sock.cmd)
+		<-ended
+	}
+	sock.awaitGroup(t)
+}
+
+// awaitGroup waits until the program's process group has ended.
+func (s *commandSocket) awaitGroup(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); syscall.Kill(-s.cmd.Process.Pid, 0) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the program's children run a minute after its end; want them ended")
+		}
 	}
 }
 

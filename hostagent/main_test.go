@@ -47,6 +47,11 @@ func runChild(how string) {
 		cmd := exec.Command(os.Args[0], "child=deaf")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		_ = cmd.Run()
+	case "orphan": // leaves the deaf program, which keeps its output open
+		cmd := exec.Command(os.Args[0], "child=deaf")
+		cmd.Stdout = os.Stdout
+		_ = cmd.Start()
+		os.Exit(3)
 	case "crash":
 		fmt.Println(`{"method":"last words"}`)
 		fmt.Fprintln(os.Stderr, "out of luck")
