@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,4 +176,24 @@ func TestSentinelIsKept(t *testing.T) {
 	awaitText(t, said, "no such file", 1)
 	cancel()
 	running.Wait()
+}
+
+// TestSentinelWithoutInputDelaysNothing cannot read the input, such as a token that is being
+// replaced, when the sentinel starts. The host-agent must not wait for it, and the sentinel must
+// get the input later.
+func TestSentinelWithoutInputDelaysNothing(t *testing.T) {
+	var readable atomic.Bool
+	s, said, _ := runSentinel(t, "tell", func() (sentinelInput, error) {
+		if !readable.Load() {
+			return sentinelInput{}, os.ErrNotExist
+		}
+		return sentinelInput{Instance: "agent1"}, nil
+	})
+	select {
+	case <-s.ready:
+	case <-time.After(10 * time.Second):
+		t.Error("the host-agent waits for a sentinel whose input is unreadable; want it to go on")
+	}
+	readable.Store(true)
+	awaitText(t, said, `input {"instance":"agent1"}`, 1)
 }

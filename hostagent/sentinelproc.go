@@ -48,9 +48,9 @@ type sentinel struct {
 	input func() (sentinelInput, error) // returns the current input
 	news  chan struct{}                 // the input has changed; capacity 1
 
-	again time.Duration // pause before an ended process is replaced
+	again time.Duration // pause before an ended process is replaced, or an unreadable input is read again
 
-	ready chan struct{} // closed by run when a process has its input, or cannot be started
+	ready chan struct{} // closed by run when a process has its input, or the attempt has failed
 	once  sync.Once
 }
 
@@ -95,12 +95,16 @@ func (s *sentinel) keep(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for ctx.Err() == nil {
-		if in, err := s.input(); err == nil { // after an error, the process keeps its last input
+		var again <-chan time.Time
+		if in, err := s.input(); err == nil {
 			writeSentinelInput(pipe, in)
-			s.setReady()
+		} else { // the process keeps its last input
+			again = time.After(s.again)
 		}
+		s.setReady()
 		select {
 		case <-s.news:
+		case <-again:
 		case <-ctx.Done():
 		case <-ended:
 			return fmt.Errorf("sentinel ended: %v", cmd.ProcessState)
