@@ -211,9 +211,12 @@ func (c *sealedConn) run() {
 		}
 	}
 	authority, err := c.agent.seals.admit(arrival.Identity, arrival.Greeting.Grants, time.Now())
-	if err != nil {
+	switch {
+	case authority == nil:
 		c.turnAway(s, arrival, ahp.CloseTokenEnded, err)
 		return
+	case err != nil:
+		c.log.Error("visit of a device not recorded", "error", err)
 	}
 	if s.guest, err = c.agent.seals.enter(authority, arrival.Greeting.Viewer); err != nil {
 		c.turnAway(s, arrival, ahp.CloseOverloaded, err)

@@ -161,7 +161,8 @@ func (v *vault) Removed(what string) bool {
 }
 
 // admit returns the authority of a device. If the device presents no grants, it must be
-// paired with this host, and admit records the time of its visit.
+// paired with this host, and admit records the time of its visit. If only that fails, admit
+// returns the authority as it is on disk, with the error.
 func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*sealed.Authority, error) {
 	a, err := sealed.Admit(v, v.secret.Public(), device, grants, now)
 	if err != nil || len(grants) > 0 {
@@ -176,12 +177,16 @@ func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*
 	case d.People > 0: // a link ends at the time set by its maker
 		return a, nil
 	}
+	seen, end := d.Seen, d.End
 	a.End = now.Add(sealed.MaxLife)
-	if now.Sub(d.Seen) < seenEvery {
+	if now.Sub(seen) < seenEvery {
 		return a, nil
 	}
 	d.Seen, d.End = now.UTC(), a.End.UTC()
-	return a, v.saveLocked()
+	if err = v.saveLocked(); err != nil {
+		d.Seen, d.End, a.End = seen, end, end
+	}
+	return a, err
 }
 
 // errManyRemoved reports that the list of removed devices and grants is full.

@@ -67,6 +67,34 @@ func TestPairingKeepsTheBoundOfDevices(t *testing.T) {
 	}
 }
 
+// TestDeviceIsAdmittedWithoutADisk admits a paired device while the vault cannot be written. The
+// device keeps the time that is on disk, and its visit is recorded by a later write.
+func TestDeviceIsAdmittedWithoutADisk(t *testing.T) {
+	v, err := openVault(t.TempDir(), "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := newIdentity(t)
+	if err := pairDevice(t, v, device); err != nil {
+		t.Fatal(err)
+	}
+	end, now, path := v.devices()[0].End, time.Now().Add(2*seenEvery), v.path
+	v.path = t.TempDir() // cannot be replaced by a file
+	for range 2 {
+		a, err := v.admit(device, nil, now)
+		if a == nil || err == nil || !a.End.Equal(end) {
+			t.Fatalf("the device is admitted as %+v, %v; want authority until %v, and the reason", a, err, end)
+		}
+	}
+	if got := v.devices()[0].End; !got.Equal(end) {
+		t.Errorf("the device's authority ends at %v; want %v, as on disk", got, end)
+	}
+	v.path = path
+	if a, err := v.admit(device, nil, now); err != nil || !a.End.After(end) || !v.devices()[0].End.After(end) {
+		t.Errorf("with a disk, the device is admitted as %+v, %v; want a later end", a, err)
+	}
+}
+
 // TestVaultKeepsRemovals removes a device. The vault must then refuse the device and a new pairing
 // with its keys, also after the vault was opened again.
 func TestVaultKeepsRemovals(t *testing.T) {
