@@ -310,7 +310,7 @@ const maxEnds = 2
 func (s *seals) ask(r, out *notice.Report) (list []pending, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := false
+	changed := s.unsaved // by an earlier report, whose question is not on disk
 	for i := range s.state.Asked {
 		if a := &s.state.Asked[i]; !a.Ended && !slices.Contains(r.Open, a.Event) {
 			a.Ended, changed = true, true

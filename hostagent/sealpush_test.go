@@ -41,6 +41,27 @@ func (r *asker) says(open []string, events ...notice.Event) (out notice.Report, 
 	return out, r.reported(ends)
 }
 
+// TestQuestionIsOnDiskBeforeItsReport cannot write a question at first. The next report must write
+// it, because relays and devices keep the question's ID across a restart.
+func TestQuestionIsOnDiskBeforeItsReport(t *testing.T) {
+	r := &asker{T: t, dir: t.TempDir()}
+	r.restart()
+	if _, err := r.signer(); err != nil { // makes and writes the key
+		t.Fatal(err)
+	}
+	e, path := questionOf("q1", "which?"), r.path
+	r.path = t.TempDir() // cannot be replaced by a file
+	if _, _, err := r.report(notice.Report{Instance: "a", Seq: 1, Open: []string{"q1"}, Events: []notice.Event{e}}); err == nil {
+		t.Fatal("a report whose question is not on disk succeeds; want an error")
+	}
+	r.path = path
+	out, _ := r.says([]string{"q1"}, e)
+	r.restart()
+	if again, _ := r.says([]string{"q1"}, e); !slices.Equal(again.Open, out.Open) {
+		t.Errorf("after a restart, the question has the IDs %v; want %v", again.Open, out.Open)
+	}
+}
+
 func questionOf(id, text string) notice.Event {
 	return notice.Event{ID: id, Kind: notice.Question, Session: "s:/1", Text: text, At: time.Now()}
 }

@@ -25,6 +25,7 @@ type vault struct {
 
 	mu      sync.Mutex // guards the fields below
 	state   vaultState
+	unsaved bool // the last write of the file has failed
 	code    *pairingCode
 	waiting map[sealed.Fingerprint]*waitingDevice
 	here    map[sealed.Fingerprint]int // open connections of each link's device
@@ -127,10 +128,11 @@ func openVault(dir, tenant, host string) (*vault, error) {
 // saveLocked writes the file, and returns when it is on disk.
 func (v *vault) saveLocked() error {
 	data, err := json.MarshalIndent(&v.state, "", "  ")
-	if err != nil {
-		return err
+	if err == nil {
+		err = atomicfile.Replace(v.path, append(data, '\n'), 0o600)
 	}
-	return atomicfile.Replace(v.path, append(data, '\n'), 0o600)
+	v.unsaved = err != nil
+	return err
 }
 
 func (v *vault) deviceLocked(f sealed.Fingerprint) *vaultDevice {
