@@ -376,6 +376,7 @@ func (k *Keeper) step(ctx context.Context, checked *time.Time, now bool) error {
 		}
 	}
 	if ended := k.ended.Swap(false); ended || time.Since(*checked) >= checkEvery {
+		*checked = time.Time{} // after an error, the next step checks again
 		if err := k.check(ctx); err != nil {
 			return err
 		}

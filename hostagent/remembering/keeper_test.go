@@ -515,3 +515,32 @@ func TestEndOfLongConversationStays(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedHolderIsCheckedAfterAnError ends the token of a client with the keys while no relay
+// answers. When a relay answers again, the Keeper must check its holders at the next attempt, not
+// only after checkEvery.
+func TestEndedHolderIsCheckedAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		time.Sleep(checkEvery + time.Second)
+		if _, err := w.keeper.Keys(all, Holder{Holder: auth.Holder{Device: "phone", Subject: "ada", At: time.Now()}}); err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		w.revoked["phone"], w.away = true, true
+		w.mu.Unlock()
+		w.keeper.HolderEnded()
+		synctest.Wait()
+		w.mu.Lock()
+		w.away = false
+		w.mu.Unlock()
+		time.Sleep(2 * firstRetry)
+		synctest.Wait()
+		if n := w.renewals(); n != 1 {
+			t.Errorf("the keys were renewed %d times soon after the relay answers again; want once", n)
+		}
+	})
+}
