@@ -571,12 +571,26 @@ func (k *Keeper) dropAll(ctx context.Context) error {
 			}
 		}
 		k.mu.Lock()
-		delete(k.drops, id)
+		delete(k.kept, id)
 		delete(k.stored, id)
 		delete(k.versions, id)
+		if !k.drops[id] { // its session has returned meanwhile
+			k.writeAgainLocked(id)
+		}
+		delete(k.drops, id)
 		k.mu.Unlock()
 	}
 	return nil
+}
+
+// writeAgainLocked schedules a write of the session that has this ID, whose record was dropped.
+func (k *Keeper) writeAgainLocked(id string) {
+	for _, s := range k.sessions {
+		if k.idOf(s.uri) == id {
+			s.kept = ""
+			k.changedLocked(s, time.Now())
+		}
+	}
 }
 
 // dueLocked returns the sessions whose writes are due, or all changed sessions.

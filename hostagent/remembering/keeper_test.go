@@ -43,6 +43,7 @@ type world struct {
 	away    bool  // requests to the relay fail
 	refuse  error // the relay refuses to write with this error
 	renewed int
+	drop    func() // called when the Keeper drops a record; may be nil
 }
 
 func newWorld(t *testing.T, mode Mode) *world {
@@ -152,6 +153,9 @@ func (w *world) ask(_ context.Context, data []byte) ([]byte, error) {
 	case remember.Index:
 		answer.IDs = slices.Collect(maps.Keys(w.records))
 	case remember.Drop:
+		if w.drop != nil {
+			w.drop()
+		}
 		if delete(w.records, r.ID); r.ID == "" {
 			clear(w.records)
 		}
@@ -541,6 +545,48 @@ func TestEndedHolderIsCheckedAfterAnError(t *testing.T) {
 		synctest.Wait()
 		if n := w.renewals(); n != 1 {
 			t.Errorf("the keys were renewed %d times soon after the relay answers again; want once", n)
+		}
+	})
+}
+
+// TestSessionThatReturnsIsWrittenAgain removes a session whose record an earlier Keeper has
+// written, and lets the unchanged session return: after the Keeper has dropped the record, and
+// while it does. The Keeper must write the record again.
+func TestSessionThatReturnsIsWrittenAgain(t *testing.T) {
+	for name, during := range map[string]bool{"after": false, "during": true} {
+		t.Run(name, func(t *testing.T) { testReturn(t, during) })
+	}
+}
+
+func testReturn(t *testing.T, during bool) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		time.Sleep(time.Minute)
+		w.again(Turns)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		id := remember.IDOf("s:/1")
+		summary, err := json.Marshal(w.keeper.sessions["s:/1"].summary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := func() { w.keeper.Summary("s:/1", summary, false) }
+		if during {
+			w.drop, back = back, func() {}
+		}
+		w.keeper.Summary("s:/1", nil, false)
+		synctest.Wait()
+		if w.record(id) != nil {
+			t.Error("the removed session has a record; want none")
+		}
+		back()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := w.content(id); !strings.Contains(got, "one") {
+			t.Errorf("the record of the session that returned is %q; want its text", got)
 		}
 	})
 }
