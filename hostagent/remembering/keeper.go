@@ -92,6 +92,7 @@ type session struct {
 	first   time.Time // time of the first change since the last write; zero: no change
 	due     time.Time // time of the next write; zero: none
 	wrote   time.Time
+	unread  int // failed reads in a row
 }
 
 // A Keeper writes the last state of a host's sessions. Its methods are safe for
@@ -627,7 +628,7 @@ func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	defer r.close()
+	defer func() { r.close() }()
 	for i, s := range due {
 		if i > 0 && !all {
 			select {
@@ -636,11 +637,41 @@ func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
 			case <-time.After(readPause):
 			}
 		}
-		if err := k.writeSession(ctx, r, s); err != nil {
+		err := k.writeSession(ctx, r, s)
+		var unread *readError
+		if errors.As(err, &unread) && ctx.Err() == nil {
+			k.postpone(s, err)
+			next, err := openReader(ctx, k.cfg.Dial)
+			if err != nil {
+				return err
+			}
+			r.close()
+			r = next
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("session %s: %w", s.uri, err)
 		}
 	}
 	return nil
+}
+
+// A readError reports that a session could not be read, and that the connection may be unusable.
+type readError struct{ error }
+
+// Unwrap returns the reason.
+func (e *readError) Unwrap() error { return e.error }
+
+// postpone schedules another attempt for a session that could not be read. It delays no other
+// session.
+func (k *Keeper) postpone(s *session, why error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s.wrote = time.Now()
+	s.first, s.due = time.Time{}, s.wrote.Add(workingEvery)
+	if s.unread++; s.unread == warnAfter {
+		k.cfg.Log.Warn("session not remembered", "effect", "trying again", "session", s.uri, "error", why)
+	}
 }
 
 func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error {
@@ -652,7 +683,7 @@ func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error 
 	case errors.Is(err, errNoState): // the session stays in the list without a conversation
 		content = nil
 	case err != nil:
-		return err
+		return &readError{err}
 	}
 	hash := sha256.Sum256(content)
 	if content != nil && hash != s.content { // written by this goroutine only
@@ -662,7 +693,7 @@ func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error 
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s.content, s.kept, s.wrote = hash, digest, time.Now()
+	s.content, s.kept, s.wrote, s.unread = hash, digest, time.Now(), 0
 	s.first, s.due = time.Time{}, time.Time{}
 	k.list = true
 	if s.digest != digest {

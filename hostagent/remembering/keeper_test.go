@@ -43,6 +43,7 @@ type world struct {
 	away    bool  // requests to the relay fail
 	refuse  error // the relay refuses to write with this error
 	renewed int
+	hangs   string // the host never answers about this session
 	drop    func() // called when the Keeper drops a record; may be nil
 }
 
@@ -208,6 +209,8 @@ func (s *hostSocket) Write(message []byte, _ bool) error {
 	result := `{}`
 	switch text, known := s.world.texts[session]; {
 	case string(env.Method) == "initialize":
+	case channel == s.world.hangs:
+		return nil
 	case !known:
 		s.out <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32008,"message":"gone"}}`, env.ID)
 		return nil
@@ -587,6 +590,38 @@ func testReturn(t *testing.T, during bool) {
 		synctest.Wait()
 		if got := w.content(id); !strings.Contains(got, "one") {
 			t.Errorf("the record of the session that returned is %q; want its text", got)
+		}
+	})
+}
+
+// TestSessionThatCannotBeReadDelaysNoOther has a session about which the host never answers. The
+// Keeper must write the older sessions and the list, and the session once the host answers.
+func TestSessionThatCannotBeReadDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		w.hangs = "s:/2"
+		w.say("s:/1", "before", 1)
+		time.Sleep(settleTime + time.Second)
+		w.say("s:/1", "one", 1)
+		time.Sleep(time.Second)
+		w.say("s:/2", "two", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := w.content(remember.IDOf("s:/1")); !strings.Contains(got, "one") {
+			t.Errorf("the record of the other session is %q; want its text", got)
+		}
+		if got := w.content(remember.ListID); !strings.Contains(got, "title of s:/2") {
+			t.Errorf("the list is %q; want both titles", got)
+		}
+		w.mu.Lock()
+		w.hangs = ""
+		w.mu.Unlock()
+		time.Sleep(2 * workingEvery)
+		synctest.Wait()
+		if got := w.content(remember.IDOf("s:/2")); !strings.Contains(got, "two") {
+			t.Errorf("the record of the session is %q after the host answers again; want its text", got)
 		}
 	})
 }
