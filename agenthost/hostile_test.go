@@ -269,3 +269,40 @@ func TestIdleSessionIsSmall(t *testing.T) {
 		t.Logf("a session of %d turns costs %d bytes", turns, each)
 	}
 }
+
+// A closing is a conversation that tells when it is closed.
+type closing struct {
+	fakeConversation
+	closed chan bool
+}
+
+func (c *closing) Close() error {
+	c.closed <- true
+	return nil
+}
+
+// TestConversationThatOpensWhileTheHostCloses closes the host while the agent opens a
+// conversation. The agent returns the conversation nevertheless, and the host must close it.
+func TestConversationThatOpensWhileTheHostCloses(t *testing.T) {
+	agent := newFake(nil)
+	conv := &closing{fakeConversation{id: "c"}, make(chan bool, 1)}
+	opening := make(chan bool)
+	agent.open = func(ctx context.Context, _ agenthost.Start, _ *agenthost.Chat) (agenthost.Conversation, error) {
+		close(opening)
+		<-ctx.Done()
+		return conv, nil
+	}
+	h := newHost(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	c := &agentClient{pipeClient: connectPipe(t, h), t: t}
+	c.call("initialize", `{"channel":"ahp-root://","clientId":"c","protocolVersions":["0.9.0"]}`)
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"createSession","params":{"channel":"` + fakeSession + `","provider":"fake"}}`)
+	<-opening
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-conv.closed:
+	default:
+		t.Error("the conversation is open after the host's end; want it closed")
+	}
+}

@@ -173,7 +173,11 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 		conv, err := st.provider.agent.Open(ctx, start, st.handle)
 		switch {
 		case err == nil:
-			return conv, st.opened(conv)
+			if err := st.opened(conv); err != nil {
+				_ = conv.Close()
+				return nil, err
+			}
+			return conv, nil
 		case errors.Is(err, ErrUnknown) && start.ID != "" && t != nil:
 			t.Notice("The agent no longer has this conversation. It begins a new conversation, and remembers nothing of the messages above.")
 			start.ID, start.Replay = "", false
@@ -243,13 +247,13 @@ func (st *seat) startOfLocked() Start {
 	return start
 }
 
-// opened records a newly opened conversation.
+// opened records a newly opened conversation. It returns an error if the chat has
+// ended.
 func (st *seat) opened(conv Conversation) error {
 	h := st.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || h.chats[st.chat.uri] != st.chat {
-		h.goLocked(func() { _ = conv.Close() })
 		return ErrEnded
 	}
 	st.conv, st.id, st.forkOf, st.replay = conv, conv.ID(), "", false
