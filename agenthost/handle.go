@@ -102,7 +102,7 @@ func (c *Chat) Lost(err error) {
 		if c.seat.conv != nil {
 			h.log.Warn("conversation lost", "chat", ch.uri, "error", err)
 		}
-		c.seat.conv = nil
+		c.seat.conv, c.seat.lost = nil, err
 	})
 }
 

@@ -270,6 +270,41 @@ func TestIdleSessionIsSmall(t *testing.T) {
 	}
 }
 
+// TestConversationLostWhileItOpens opens a conversation that ends before the host has
+// it. The turn fails, and the next prompt must open the conversation again.
+func TestConversationLostWhileItOpens(t *testing.T) {
+	agent := newFake(nil)
+	opens := 0
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		opens++
+		var dead error
+		if opens == 2 {
+			dead = errors.New("exit status 3")
+			chat.Lost(dead)
+		}
+		return &fakeConversation{id: "c", prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+			if opens == 1 {
+				chat.Lost(errors.New("killed"))
+			}
+			return agenthost.End{}, dead
+		}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	c.prompt("t1", "one")
+	c.until("chat/turnComplete")
+	c.prompt("t2", "two")
+	c.until("chat/error")
+	c.prompt("t3", "three")
+	for {
+		switch action, _ := c.envelope()["action"].(map[string]any); action["type"] {
+		case "chat/error":
+			t.Fatal("the turn after the lost conversation fails; want a new conversation")
+		case "chat/turnComplete":
+			return
+		}
+	}
+}
+
 // A closing is a conversation that tells when it is closed.
 type closing struct {
 	fakeConversation

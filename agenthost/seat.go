@@ -47,6 +47,7 @@ type seat struct {
 	commands  []Command
 	replaying bool
 	told      []*turn       // history that the agent reports while it opens
+	lost      error         // why the conversation that opens has ended already; nil: it has not
 	copied    chan struct{} // closed when the requested copies of this conversation are made; nil: none requested
 }
 
@@ -168,7 +169,7 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 	}
 	for signIns := 0; ; signIns++ {
 		h.mu.Lock()
-		st.told = nil
+		st.told, st.lost = nil, nil
 		h.mu.Unlock()
 		conv, err := st.provider.agent.Open(ctx, start, st.handle)
 		switch {
@@ -247,14 +248,17 @@ func (st *seat) startOfLocked() Start {
 	return start
 }
 
-// opened records a newly opened conversation. It returns an error if the chat has
-// ended.
+// opened records a newly opened conversation. It returns an error if the conversation or
+// its chat has ended.
 func (st *seat) opened(conv Conversation) error {
 	h := st.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || h.chats[st.chat.uri] != st.chat {
+	switch {
+	case h.closed || h.chats[st.chat.uri] != st.chat:
 		return ErrEnded
+	case st.lost != nil:
+		return st.lost
 	}
 	st.conv, st.id, st.forkOf, st.replay = conv, conv.ID(), "", false
 	st.toldLocked()
