@@ -204,6 +204,21 @@ func TestAnAgentThatDies(t *testing.T) {
 	good.works()
 }
 
+// TestAnAgentThatQuitsWhenCancelled cancels a turn whose agent then ends. The next prompt must
+// go to a new process.
+func TestAnAgentThatQuitsWhenCancelled(t *testing.T) {
+	bad, good := hostile(t, nil)
+	bad.works()
+	turn := bad.prompt("quit")
+	bad.until("chat/responsePart")
+	bad.cancel(turn)
+	if end := bad.end(); end != "turnCancelled" {
+		t.Errorf("the cancelled turn ends with %s; want turnCancelled", end)
+	}
+	bad.works()
+	good.works()
+}
+
 // TestChildrenOfADeadAgent uses an agent that dies, and whose child process holds the
 // pipes open. The host ends the child process, too.
 func TestChildrenOfADeadAgent(t *testing.T) {

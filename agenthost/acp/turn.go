@@ -38,15 +38,16 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	go func() {
 		var r result
 		r.err = sent.Wait(c.life, &r.response)
+		if errors.Is(r.err, acp.ErrClosed) {
+			r.err = c.peer.because(r.err)
+			c.lost() // before the host can send another prompt
+		}
 		answered <- r
 	}()
 	select {
 	case r := <-answered:
-		if err := c.peer.because(r.err); err != nil {
-			if errors.Is(r.err, acp.ErrClosed) {
-				c.lost() // before the host can send another prompt
-			}
-			return agenthost.End{}, err
+		if r.err != nil {
+			return agenthost.End{}, r.err
 		}
 		return agenthost.End{Reason: agenthost.EndReason(r.response.StopReason), Usage: c.usageOf(r.response)}, nil
 	case <-ctx.Done():

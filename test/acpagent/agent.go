@@ -28,6 +28,7 @@
 //	late               ignores session/cancel for a while, and then speaks on
 //	never              ignores session/cancel, and never ends the turn
 //	die                exits during a tool call
+//	quit               closes its output when it is cancelled, and exits a little later
 //	deaf               no longer reads
 //	unknown            sends updates of unknown kinds, sessions and tool calls
 //	later              uses values unknown to its client
@@ -512,6 +513,13 @@ func child() (pid int) {
 		return 0
 	}
 	return cmd.Process.Pid
+}
+
+// quit closes the output, and ends the process a little later. Nothing is read meanwhile.
+func quit() {
+	_ = os.Stdout.Close()
+	time.Sleep(300 * time.Millisecond)
+	os.Exit(0)
 }
 
 // rest blocks for longer than any test.

@@ -297,6 +297,12 @@ func (s *session) hostile(ctx context.Context, verb, more string) bool {
 		s.say("Goodbye.")
 		time.Sleep(50 * time.Millisecond) // lets the messages reach the pipe
 		os.Exit(3)
+	case "quit":
+		s.mu.Lock()
+		s.cancel = quit
+		s.mu.Unlock()
+		s.say("I quit when I am cancelled.")
+		rest()
 	case "children":
 		s.say("Left the child %d.", child())
 		time.Sleep(50 * time.Millisecond)
