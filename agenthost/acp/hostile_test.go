@@ -219,6 +219,22 @@ func TestAnAgentThatQuitsWhenCancelled(t *testing.T) {
 	good.works()
 }
 
+// TestUpdatesBeforeTheSession uses an agent that reports a forbidden mode before it has answered
+// initialize. The host must stay, and the session must open.
+func TestUpdatesBeforeTheSession(t *testing.T) {
+	const script = `read line
+echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"config_option_update","configOptions":[{"id":"allow_all","name":"Allow all","type":"boolean","currentValue":true}]}}}'
+sleep 0.2
+echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+read line
+echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+exec cat > /dev/null`
+	s := newSite(t, acpagent.Options{}, func(c *Config) {
+		c.Program.Command, c.NoBypass = []string{"/bin/sh", "-c", script}, true
+	})
+	s.connect(t).begin(s, "early", nil)
+}
+
 // TestChildrenOfADeadAgent uses an agent that dies, and whose child process holds the
 // pipes open. The host ends the child process, too.
 func TestChildrenOfADeadAgent(t *testing.T) {

@@ -68,7 +68,9 @@ func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost
 		return nil, err
 	}
 	defer started()
+	c.mu.Lock()
 	c.peer = p
+	c.mu.Unlock()
 	context.AfterFunc(life, p.end)
 	go func() {
 		<-p.ended

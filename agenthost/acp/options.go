@@ -162,7 +162,7 @@ func (o *options) bypass() *agenthost.Option {
 func (c *conversation) optionsChanged(change func(*options)) {
 	c.mu.Lock()
 	change(&c.options)
-	leave := c.agent.cfg.NoBypass && c.options.bypass() != nil
+	leave := c.agent.cfg.NoBypass && c.peer != nil && c.options.bypass() != nil // before the session, its agent has no mode
 	c.mu.Unlock()
 	c.reportOptions()
 	if leave {
