@@ -1,6 +1,8 @@
 package acp
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
 	"ahprelay/test/acpagent"
 )
 
@@ -233,6 +237,62 @@ exec cat > /dev/null`
 		c.Program.Command, c.NoBypass = []string{"/bin/sh", "-c", script}, true
 	})
 	s.connect(t).begin(s, "early", nil)
+}
+
+// A capture passes on each conversation that its agent opens.
+type capture struct {
+	*Agent
+	opened chan *conversation
+}
+
+func (a capture) Open(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+	conv, err := a.Agent.Open(ctx, start, chat)
+	if c, ok := conv.(*conversation); ok {
+		a.opened <- c
+	}
+	return conv, err
+}
+
+// captured starts a session, and returns the agent's conversation with a client.
+func captured(t *testing.T) (*conversation, *talk) {
+	t.Helper()
+	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume"})
+	agent := capture{New(Config{Program: Program{Name: "test", Title: "Test", Command: command}, Environment: environment, Quiet: time.Hour}), make(chan *conversation, 1)}
+	s := &site{folder: t.TempDir()}
+	var err error
+	if s.host, err = agenthost.New(agenthost.Config{
+		Agents: []agenthost.Agent{agent}, Folders: []string{s.folder}, Terminals: agenthost.ShellTerminals, Protocol: agenthost.NewestProtocol,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	k := s.connect(t).begin(s, "s1", nil)
+	return <-agent.opened, k
+}
+
+// TestATerminalOfADeadAgent handles a dead agent's last request, for a terminal. Its command
+// must not run on.
+func TestATerminalOfADeadAgent(t *testing.T) {
+	c, _ := captured(t)
+	c.peer.end()
+	c.lost()
+	params, err := json.Marshal(acp.CreateTerminalRequest{Command: "sleep", Args: []string{"3600"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := c.createTerminal(params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := c.terminal(made.(acp.CreateTerminalResponse).TerminalID).Wait(ctx); err != nil {
+		t.Errorf("waiting for the end of the dead agent's command: %v; want its end", err)
+	}
 }
 
 // TestChildrenOfADeadAgent uses an agent that dies, and whose child process holds the

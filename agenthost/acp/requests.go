@@ -248,7 +248,11 @@ func (c *conversation) createTerminal(params json.RawMessage) (any, error) {
 	}
 	c.mu.Lock()
 	c.terminals[t.ID()] = t
+	closed := c.closed
 	c.mu.Unlock()
+	if closed { // reportLost may have missed this terminal
+		t.Kill()
+	}
 	return acp.CreateTerminalResponse{TerminalID: t.ID()}, nil
 }
 
