@@ -123,6 +123,7 @@ func (c *conversation) current(alone bool) *agenthost.Turn {
 		}
 		return c.turn
 	}
+	c.unaskedEndedLocked(c.turn)
 	if !alone || c.prompting || c.hushed || c.closed {
 		return nil
 	}
@@ -132,7 +133,11 @@ func (c *conversation) current(alone bool) *agenthost.Turn {
 	}
 	c.takeTurnLocked(turn)
 	c.quiet = time.AfterFunc(c.agent.cfg.Quiet, func() { c.endUnasked(turn) })
-	context.AfterFunc(turn.Context(), func() { c.unaskedEnded(turn) })
+	context.AfterFunc(turn.Context(), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.unaskedEndedLocked(turn)
+	})
 	return turn
 }
 
@@ -155,17 +160,15 @@ func (c *conversation) endUnasked(turn *agenthost.Turn) {
 	turn.End(agenthost.End{}, nil)
 }
 
-// unaskedEnded is called after the end of a turn that began without a prompt. If a client
-// has cancelled the turn, it asks the agent to stop.
-func (c *conversation) unaskedEnded(turn *agenthost.Turn) {
-	c.mu.Lock()
-	cancelled := context.Cause(turn.Context()) != agenthost.ErrEnded && c.turn == turn
-	if c.turn == turn {
-		c.takeTurnLocked(nil)
-		c.hushed = c.hushed || cancelled
+// unaskedEndedLocked is called after the end of a turn. If the turn began without a prompt and
+// a client has cancelled it, unaskedEndedLocked asks the agent to stop, and later text is ignored.
+func (c *conversation) unaskedEndedLocked(turn *agenthost.Turn) {
+	if c.turn != turn || c.quiet == nil {
+		return
 	}
-	c.mu.Unlock()
-	if cancelled {
+	c.takeTurnLocked(nil)
+	if context.Cause(turn.Context()) != agenthost.ErrEnded {
+		c.hushed = true
 		_ = c.peer.conn.Notify("session/cancel", acp.CancelNotification{SessionID: c.id}) // a lost agent has stopped
 	}
 }

@@ -87,3 +87,23 @@ func TestAgentDiesInAnUnaskedTurn(t *testing.T) {
 	}
 	k.works()
 }
+
+// TestWordsBetweenACancelAndItsEffect cancels an unasked turn while the agent's next words wait
+// for the conversation's lock. These words must not begin a further turn.
+func TestWordsBetweenACancelAndItsEffect(t *testing.T) {
+	c, k := captured(t)
+	k.prompt("hello")
+	k.end()
+	first := c.current(true)
+	if first == nil {
+		t.Fatal("the agent's words behind its turn begin no turn; want one")
+	}
+	started := k.until("chat/turnStarted")
+	c.mu.Lock()
+	k.cancel(started["turnId"].(string))
+	k.end()
+	c.mu.Unlock()
+	if turn := c.current(true); turn != nil {
+		t.Error("words after the cancelled turn begin a turn of their own; want none")
+	}
+}
