@@ -295,6 +295,22 @@ func TestATerminalOfADeadAgent(t *testing.T) {
 	}
 }
 
+// TestShownOutputEndsWithItsTurn uses an agent that shows a command's output, and does not say
+// when the command ends. The output must end with the turn: a host has few terminals, and only
+// ended ones make room.
+func TestShownOutputEndsWithItsTurn(t *testing.T) {
+	bad, good := hostile(t, nil)
+	bad.prompt("unended")
+	if end := bad.end(); end != "turnComplete" {
+		t.Errorf("the turn ends with %s; want turnComplete", end)
+	}
+	terminals, _ := bad.state("ahp-root://")["terminals"].([]any)
+	if text := fmt.Sprint(terminals); len(terminals) != 1 || !strings.Contains(text, "exited") {
+		t.Errorf("after the turn, the host's terminals are %s; want one that has ended", text)
+	}
+	good.works()
+}
+
 // TestChildrenOfADeadAgent uses an agent that dies, and whose child process holds the
 // pipes open. The host ends the child process, too.
 func TestChildrenOfADeadAgent(t *testing.T) {

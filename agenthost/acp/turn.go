@@ -87,8 +87,22 @@ func (c *conversation) takeTurnLocked(turn *agenthost.Turn) {
 	if c.quiet != nil {
 		c.quiet.Stop()
 	}
+	endShown(c.tools)
 	c.turn, c.tools, c.quiet = turn, map[string]*tool{}, nil
 }
+
+// endShown ends the output that tool calls show, because some agents do not report the end of
+// each command, and only ended terminals make room for others.
+func endShown(tools map[string]*tool) {
+	for _, t := range tools {
+		if t.shown != nil {
+			t.shown.Exited(unknownExit)
+		}
+	}
+}
+
+// unknownExit is the exit code of a command whose end the agent has not reported.
+const unknownExit = -1
 
 // endTurn ends a prompt; the host then ends the turn at once. After a cancelled turn,
 // later text of the agent is ignored.
@@ -96,6 +110,7 @@ func (c *conversation) endTurn(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.prompting, c.hushed, c.rested = false, ctx.Err() != nil, time.Now()
+	endShown(c.tools)
 	c.keeper.afterPrompt()
 }
 

@@ -103,6 +103,7 @@ func (c *conversation) nextPastLocked() {
 	if c.said != nil {
 		prompt = *c.said
 	}
+	endShown(c.tools)
 	c.turn, c.said, c.tools = c.chat.Past(prompt, time.Time{}), nil, map[string]*tool{}
 }
 
@@ -116,6 +117,7 @@ func (c *conversation) endPast() {
 	if c.past && c.turn != nil {
 		c.turn.End(agenthost.End{}, nil)
 	}
+	endShown(c.tools)
 	c.past, c.turn, c.tools = false, nil, nil
 }
 

@@ -31,6 +31,7 @@
 //	quit               closes its output when it is cancelled, and exits a little later
 //	deaf               no longer reads
 //	unknown            sends updates of unknown kinds, sessions and tool calls
+//	unended            shows the output of a command, and never says that the command has ended
 //	later              uses values unknown to its client
 //	children           leaves a child process that holds the pipes open, and dies
 package acpagent

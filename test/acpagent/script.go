@@ -313,6 +313,11 @@ func (s *session) hostile(ctx context.Context, verb, more string) bool {
 		s.agent.mu.Unlock()
 		s.say("I am deaf.")
 		rest()
+	case "unended":
+		s.update(acp.UpdateToolCall, acp.ToolCallUpdate{
+			ToolCallID: s.callID(), Title: "make", Kind: acp.ToolKindExecute, Status: acp.ToolCallStatusInProgress,
+			Meta: json.RawMessage(`{"terminal_info":{"terminal_id":"t"},"terminal_output_delta":{"terminal_id":"t","data":"built"}}`),
+		})
 	case "unknown":
 		s.update("later_kind", map[string]any{"x": 1})
 		s.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: "never-started", Status: acp.ToolCallStatusCompleted, Title: "Surprise"})
