@@ -55,3 +55,32 @@ func TestStandingStillIsNoSilence(t *testing.T) {
 	close(carrier.over)
 	<-attached
 }
+
+// TestTimeOfStandingStillIsNotAhead lets a process stand still while a Write waits, and has it receive
+// a packet before the Write continues. The client's silence must count from this packet, not from a
+// later time.
+func TestTimeOfStandingStillIsNotAhead(t *testing.T) {
+	t.Parallel()
+	c := New(Config{ID: newID(), Window: 1, Inbox: clientWindow, Time: time.Hour, Pool: NewPool(1<<30, 1<<30)})
+	if _, err := c.Write([]byte("fills the window")); err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		_, _ = c.Write([]byte("waits"))
+	}()
+	time.Sleep(writeCheck / 4) // the Write waits
+	c.mu.Lock()
+	time.Sleep(2 * writeCheck)
+	c.heard = time.Now() // as recv does for a packet
+	c.mu.Unlock()
+	time.Sleep(writeCheck / 4) // the Write has seen its delay
+	c.mu.Lock()
+	if ahead := time.Until(c.heard); ahead > 0 {
+		t.Errorf("the client was heard %v in the future; want no later than now", ahead)
+	}
+	c.mu.Unlock()
+	c.Discard()
+	<-wrote
+}

@@ -234,7 +234,7 @@ func (c *Stream) Write(p []byte) (n int, err error) {
 				return n, err
 			}
 			if late := time.Since(by); late > 0 && !by.IsZero() { // this process stood still, and packets may wait to be received
-				c.heard = c.heard.Add(late)
+				c.heard = c.heard.Add(min(late, time.Since(c.heard))) // no later than now
 			}
 			if !c.writeBy.IsZero() && !time.Now().Before(c.writeBy) {
 				return n, os.ErrDeadlineExceeded
