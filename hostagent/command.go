@@ -34,7 +34,7 @@ const (
 	exitTime = 3 * time.Second
 
 	// outputTime is how long the program's children may write to its standard error
-	// after its end.
+	// after its end, and how long a read of its output then waits for them.
 	outputTime = time.Second
 )
 
@@ -60,13 +60,32 @@ func startCommand(command, environment []string, stderr io.Writer, limit int, ro
 		_, _ = in.Close(), out.Close() // Start has closed some
 		return nil, fmt.Errorf("upstream: %w: %w", errStart, err)
 	}
-	s := &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit, room}, output: out, ended: make(chan struct{})}
+	s := &commandSocket{cmd: cmd, in: in, output: out, ended: make(chan struct{})}
+	s.out = lineReader{bufio.NewReader(outputReader{out, s.ended}), limit, room}
 	go func() {
-		defer close(s.ended)
 		_ = cmd.Wait()
 		procgroup.Kill(cmd)
+		close(s.ended)
+		_ = out.SetReadDeadline(time.Now().Add(outputTime)) // for a read that waits already
 	}()
 	return s, nil
+}
+
+// An outputReader reads a program's output. After the program's end, each read waits for at most
+// outputTime, because a process outside the program's group may keep the output open. Windows has
+// no such limit.
+type outputReader struct {
+	*os.File
+	ended <-chan struct{}
+}
+
+func (r outputReader) Read(p []byte) (int, error) {
+	select {
+	case <-r.ended:
+		_ = r.SetReadDeadline(time.Now().Add(outputTime))
+	default:
+	}
+	return r.File.Read(p)
 }
 
 // Whole implements hostSocket.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -136,6 +137,37 @@ func TestChildrenKeepNoConnectionOpen(t *testing.T) {
 		<-ended
 	}
 	sock.awaitGroup(t)
+}
+
+// TestProgramsOutsideTheGroupKeepNoConnectionOpen reads from a program that dies and leaves its
+// output to a program outside its process group. Read must return the program's end.
+func TestProgramsOutsideTheGroupKeepNoConnectionOpen(t *testing.T) {
+	sock := start(t, "stray", 1000)
+	stray, ended := make(chan int, 1), make(chan error, 1)
+	go func() {
+		for {
+			message, _, err := sock.Read()
+			if err != nil {
+				ended <- err
+				return
+			}
+			if pid, err := strconv.Atoi(string(message)); err == nil {
+				stray <- pid
+			}
+		}
+	}()
+	kill := sync.OnceFunc(func() { _ = syscall.Kill(<-stray, syscall.SIGKILL) })
+	t.Cleanup(kill)
+	select {
+	case err := <-ended:
+		if err.Error() != "the program ended: exit status 3" {
+			t.Errorf("reading from a dead program: %v; want its exit status", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("reading from a dead program waits for a program outside its group; want the program's end")
+		kill()
+		<-ended
+	}
 }
 
 // awaitGroup waits until the program's process group has ended.

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"ahprelay/internal/procgroup"
 	_ "ahprelay/test/fixedseed"
 )
 
@@ -51,6 +52,13 @@ func runChild(how string) {
 		cmd := exec.Command(os.Args[0], "child=deaf")
 		cmd.Stdout = os.Stdout
 		_ = cmd.Start()
+		os.Exit(3)
+	case "stray": // leaves the deaf program outside its group, and prints the ID of its process
+		cmd := exec.Command(os.Args[0], "child=deaf")
+		cmd.Stdout = os.Stdout
+		procgroup.OwnSession(cmd)
+		_ = cmd.Start()
+		fmt.Printf("%d\n", cmd.Process.Pid)
 		os.Exit(3)
 	case "crash":
 		fmt.Println(`{"method":"last words"}`)
