@@ -35,6 +35,8 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	case "createResourceWatch":
 		r.of = call.URI
 		r.has(Watch, ahp.TextOf(result.Raw, "channel"))
+	case "moveChat":
+		r.movedTo(ahp.TextOf(result.Raw, "session"))
 	case "openCanvas":
 		r.follow(saysCanvases, result.Raw)
 	case "resolveCanvasSource":
@@ -43,6 +45,22 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 		}
 	}
 	return true
+}
+
+// movedTo reads the response to moveChat, whose channel is the chat. The chat belongs to
+// this session alone.
+func (r *reader) movedTo(session string) {
+	chat := r.of
+	if !isURI(session) {
+		return
+	}
+	for _, owner := range r.conn.host.Owners(chat) {
+		if r.of = owner; owner != r.conn.host.key(session) {
+			r.say(Fact{Kind: HasNot, Thing: Chat, URI: chat, At: -1})
+		}
+	}
+	r.of = session
+	r.has(Chat, chat)
 }
 
 // greeted records that the host has accepted a client's initialize or reconnect. After a

@@ -61,6 +61,8 @@ func TestResponsesHaveFacts(t *testing.T) {
 		`canvas source ahp-canvas:/k {"url":"http://localhost:1/"}`)
 	r := w.asks(5, "listSessions", `{"channel":"ahp-root://"}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"ahp-chat:/1"}]},{"resource":"mock:/t","workingDirectory":"file:///a"}]}`)
 	wantTexts(t, "listSessions", r, "has chat mock:/s ahp-chat:/1", "has folder mock:/t file:///a")
+	wantTexts(t, "moveChat", w.asks(7, "moveChat", `{"channel":"ahp-chat:/1","destination":{"kind":"session","session":"mock:/t"}}`, `{"session":"mock:/t"}`),
+		"has not chat mock:/s ahp-chat:/1", "has chat mock:/t ahp-chat:/1")
 	wantTexts(t, "another method", w.asks(6, "resourceRead", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"snapshots":[{"resource":"mock:/s","state":{"defaultChat":"x:/1"}}]}`))
 	if r := w.host(`{"id":99,"result":{"snapshots":[{"resource":"mock:/s","state":{"defaultChat":"x:/1"}}]}}`); r != nil {
 		t.Errorf("a response without a request has the facts %q; want none", texts(r))
@@ -72,7 +74,7 @@ func TestNotificationsOfTheRootGiveFacts(t *testing.T) {
 	wantTexts(t, "sessionAdded", w.host(`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s","defaultChat":"x:/2","chats":[{"resource":"x:/1"}]}}}`),
 		"has chat mock:/s x:/1", "has chat mock:/s x:/2")
 	wantTexts(t, "sessionSummaryChanged", w.host(`{"method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"mock:/s","changes":{"chats":[{"resource":"x:/1"}]}}}`),
-		"has chat mock:/s x:/1")
+		"has chat mock:/s x:/1", "lists chat mock:/s x:/1")
 	wantTexts(t, "sessionRemoved", w.host(`{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"mock:/s"}}`), "session gone mock:/s")
 	if r := w.host(`{"method":"root/later","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s"}}}`); r != nil {
 		t.Errorf("an unknown notification has the facts %q; want none", texts(r))

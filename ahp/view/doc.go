@@ -40,6 +40,8 @@
 //	chat, defaultChat, summary.resource,
 //	  inputNeeded[].chat, request.chat                Has, Chat
 //	session/chatRemoved: chat                         HasNot, Chat
+//	chats[] of root/sessionSummaryChanged             Lists, Chat
+//	session in the response to moveChat               Has, Chat; HasNot for all other sessions
 //	openCanvases[].channel                            Lists, CanvasRef
 //	canvases[].resource of a chat; absent: none       Lists, CanvasRef
 //	canvases[].resource of a session                  Has, CanvasRef

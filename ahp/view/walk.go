@@ -101,6 +101,7 @@ func (w *walk) message(message []byte, env *ahp.Envelope) {
 	case "root/sessionSummaryChanged":
 		changes, _ := ahp.MemberOf(params.Raw, "changes")
 		w.summary(ahp.TextOf(params.Raw, "session"), changes.Raw)
+		w.catalogue(ahp.TextOf(params.Raw, "session"), changes.Raw)
 	case "root/sessionRemoved":
 		w.fact(Fact{Kind: SessionGone, Of: ahp.TextOf(params.Raw, "session"), At: -1})
 	}
@@ -207,6 +208,15 @@ func (w *walk) summary(session string, raw []byte) {
 	if session != "" {
 		r := reader{walk: w, of: session}
 		r.follow(saysSummary, raw)
+	}
+}
+
+// catalogue reads the member chats in the changes of a session's summary. It lists all
+// chats of the session.
+func (w *walk) catalogue(session string, changes []byte) {
+	if chats, ok := ahp.MemberOf(changes, "chats"); ok && session != "" {
+		r := reader{walk: w, of: session}
+		r.list(Chat, chats.Raw, "resource")
 	}
 }
 

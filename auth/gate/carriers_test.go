@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
 	"ahprelay/test/carriers"
 )
 
@@ -94,4 +95,29 @@ func TestMovedChatLeavesReachOfAllClients(t *testing.T) {
 	say("session/chatRemoved", "ahp-chat:/1", 4)
 	other.want("after it has moved", other.hears("ahp-chat:/1"), false)
 	other.want("subscribe after it has moved", other.subscribes("ahp-chat:/1"), false)
+}
+
+// TestMovedChatLeavesReachWithoutItsSession moves a chat while no connection hears the actions of its
+// session. The chat must leave the reach of the session's clients when the host answers the move, or
+// names the chats of the session in its summary.
+func TestMovedChatLeavesReachWithoutItsSession(t *testing.T) {
+	for name, moves := range map[string]func(mover *conn){
+		"answer": func(mover *conn) {
+			mover.ask("moveChat", `{"channel":"ahp-chat:/1","destination":{"kind":"session","session":"mock:/2"}}`, `{"session":"mock:/2"}`)
+		},
+		"summary": func(mover *conn) {
+			mover.host(`{"method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"mock:/1","changes":{"chats":[{"resource":"ahp-chat:/2"}]}}}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := view.NewHost(gate.Key)
+			mover, viewer := limited(t, h, "mock:/*"), limited(t, h, "mock:/1")
+			mover.ask("listSessions", `{"channel":"ahp-root://"}`, `{"items":[{"resource":"mock:/1","chats":[{"resource":"ahp-chat:/1"},{"resource":"ahp-chat:/2"}]}]}`)
+			viewer.want("before the move", viewer.hears("ahp-chat:/1"), true)
+			moves(mover)
+			viewer.want("notification after the move", viewer.hears("ahp-chat:/1"), false)
+			viewer.want("subscribe after the move", viewer.subscribes("ahp-chat:/1"), false)
+			viewer.want("subscribe to a chat that stays", viewer.subscribes("ahp-chat:/2"), true)
+		})
+	}
 }
