@@ -120,7 +120,7 @@ func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.C
 	known := a.process()
 	c.canvas = a.canvases.Conn(known)
 	chain := gate.Chain{View: known.Conn(open.Subject)}
-	chain.Gates = []gate.Gate{identity, givenGate{chain.View, &a.given, giver{open.Subject, open.Device}}, privateGate{chain.View, c}, signInGate{chain.View, c}, gate.Windows{}}
+	chain.Gates = []gate.Gate{identity, givenGate{chain.View, c.policy, &a.given, giver{open.Subject, open.Device}}, privateGate{chain.View, c}, signInGate{chain.View, c}, gate.Windows{}}
 	if g := c.policy.Gate(chain.View); g != nil {
 		chain.Gates = append(chain.Gates, g)
 	}

@@ -13,7 +13,7 @@ import (
 
 // Answers that people have given. A host's state shows that a tool call was allowed, but does not
 // name the person. The host-agent knows the person behind each connection, and answers this request
-// for a chat to which the client is subscribed. The host never receives the request.
+// for a chat in reach to which the client is subscribed. The host never receives the request.
 //
 //	→ {"id":1,"method":"relay/answers","params":{"channel":"ahp-chat:/1"}}
 //	← {"id":1,"result":{"answers":[{"type":"chat/toolCallConfirmed","id":"call-1","subject":"ada","device":"phone","at":"…"}]}}
@@ -99,9 +99,10 @@ func (g *givenAnswers) on(channel string) []givenAnswer {
 // A givenGate records the answers that one connection's client gives, and answers the client's
 // relay/answers requests.
 type givenGate struct {
-	view  *view.Conn
-	given *givenAnswers
-	by    giver
+	view   *view.Conn
+	policy gate.Policy
+	given  *givenAnswers
+	by     giver
 }
 
 // FromClient implements [gate.Gate].
@@ -113,7 +114,7 @@ func (g givenGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	switch {
 	case env.Kind != ahp.Request:
 		return gate.Decision{Verdict: gate.Answer}
-	case !g.view.Subscribed(channel):
+	case !g.view.Subscribed(channel) || !g.policy.Reaches(channel, g.view.Host()): // a chat may leave the reach, and its subscription lasts
 		return gate.Decision{Verdict: gate.Answer, Message: ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "subscribe to this chat first", nil)}
 	}
 	result, err := json.Marshal(map[string]any{"answers": g.given.on(channel)})

@@ -77,6 +77,40 @@ func TestAnswersNameTheirGiver(t *testing.T) {
 	})
 }
 
+// TestMovedChatHidesItsAnswers moves a chat to another session. A client of the first session is
+// still subscribed to the chat, but must no longer get the people who answered in it.
+func TestMovedChatHidesItsAnswers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.host.set(func() {
+			w.host.answers = func(env ahp.Envelope) string {
+				if string(env.Method) != "subscribe" {
+					return answersAll(env)
+				}
+				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"snapshot":{"resource":%q,"state":{"chats":[{"resource":"ahp-chat:/1"}]},"fromSeq":1}}}`, env.ID, env.Channel)
+			}
+		})
+		ada := w.openAs(w.relay, routing.Open{ID: "c-ada", Subject: "ada", Access: "write", Channels: []string{"s:/1"}})
+		side := w.hostSide()
+		ada.send(greeting("initialize", "client-ada"))
+		for i, channel := range []string{"s:/1", "ahp-chat:/1"} {
+			ada.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"subscribe","params":{"channel":%q}}`, i+2, channel))
+		}
+		asks := func() string {
+			ada.hear()
+			ada.send(`{"jsonrpc":"2.0","id":9,"method":"relay/answers","params":{"channel":"ahp-chat:/1"}}`)
+			return ada.hear()
+		}
+		side.toUs <- confirms("client-ada", "call", 7, "")
+		if got := asks(); !strings.Contains(got, `"id":"call"`) {
+			t.Errorf("before the move, the client got %s; want the answer", got)
+		}
+		side.toUs <- `{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","serverSeq":8,"action":{"type":"session/chatRemoved","chat":"ahp-chat:/1"}}}`
+		if got := asks(); strings.Contains(got, `"id":"call"`) || !strings.Contains(got, "-32009") {
+			t.Errorf("after the move, the client got %s; want a refusal", got)
+		}
+	})
+}
+
 // wantRefused fails unless n messages of a subject were refused, and none of the others'.
 func (w *world) wantRefused(subject string, n int64) {
 	w.Helper()

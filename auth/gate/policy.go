@@ -141,6 +141,12 @@ func (p Policy) Takes(channel, method string) bool {
 	return !slices.Contains(p.Hidden, channel) && p.allowsMethod(method)
 }
 
+// Reaches reports whether a channel is in reach at present, by the patterns or because it
+// belongs to a channel that matches them.
+func (p Policy) Reaches(channel string, host *view.Host) bool {
+	return len(p.Channels) == 0 && len(p.Hidden) == 0 || newReach(p.Channels, p.Hidden, host).allows(channel)
+}
+
 func (p Policy) allowsMethod(method string) bool {
 	for _, list := range p.Methods {
 		if !auth.MatchesAny(list, method) {
