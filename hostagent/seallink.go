@@ -100,18 +100,17 @@ func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	links := 0
-	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool {
+	devices := slices.DeleteFunc(slices.Clone(v.state.Devices), func(d vaultDevice) bool {
 		over := d.People > 0 && !now.Before(d.End)
 		if d.People > 0 && !over {
 			links++
 		}
 		return over
 	})
-	if links >= maxLinks || len(v.state.Devices) >= maxDevices {
-		return fmt.Errorf("this host has %d links, and %d devices including links; want fewer than %d and %d: end links, or remove devices", links, len(v.state.Devices), maxLinks, maxDevices)
+	if links >= maxLinks || len(devices) >= maxDevices {
+		return fmt.Errorf("this host has %d links, and %d devices including links; want fewer than %d and %d: end links, or remove devices", links, len(devices), maxLinks, maxDevices)
 	}
-	v.state.Devices = append(v.state.Devices, made)
-	return v.saveLocked()
+	return v.changeLocked(func(s *vaultState) { s.Devices = append(devices, made) })
 }
 
 // errCrowded reports a link with the most viewers that it permits.

@@ -88,10 +88,11 @@ func (v *vault) signer() (*sealed.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.state.Signer, err = signer.Private(); err != nil {
-		return nil, err
+	private, err := signer.Private()
+	if err == nil {
+		err = v.changeLocked(func(s *vaultState) { s.Signer = private })
 	}
-	return signer, v.saveLocked()
+	return signer, err
 }
 
 // maxBrowserName bounds the name of a browser's device, and maxTarget the ID of its target, in bytes.
@@ -129,8 +130,7 @@ func (s *seals) subscribe(of sealed.Identity, b vaultBrowser) (verifier string, 
 	if len(others) > notice.MaxPushes {
 		return "", fmt.Errorf("this host notifies %d browsers at most: turn notifications off on one of them", notice.MaxPushes)
 	}
-	s.state.Browsers = others
-	return verifier, s.saveLocked()
+	return verifier, s.changeLocked(func(s *vaultState) { s.Browsers = others })
 }
 
 // browsers returns the browsers whose devices are still admitted.

@@ -135,6 +135,19 @@ func (v *vault) saveLocked() error {
 	return err
 }
 
+// changeLocked makes a change of the devices and removals, and writes the file. If that
+// fails, the change is undone, because a restarted host-agent would not know it. The
+// change must not modify the present slices in place.
+func (v *vault) changeLocked(change func(*vaultState)) error {
+	before := v.state
+	change(&v.state)
+	err := v.saveLocked()
+	if err != nil {
+		v.state = before
+	}
+	return err
+}
+
 func (v *vault) deviceLocked(f sealed.Fingerprint) *vaultDevice {
 	for i := range v.state.Devices {
 		if v.state.Devices[i].identity().Fingerprint() == f {
@@ -209,11 +222,12 @@ func (v *vault) remove(what string, owner bool) error {
 	if len(v.state.Removed) >= room {
 		return errManyRemoved
 	}
-	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool { return d.identity().Fingerprint().String() == what })
-	v.state.Browsers = slices.DeleteFunc(v.state.Browsers, func(b vaultBrowser) bool { return b.identity().Fingerprint().String() == what })
-	v.state.Removed = slices.DeleteFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == what })
-	v.state.Removed = append(v.state.Removed, vaultRemoved{what, time.Now().UTC()})
-	return v.saveLocked()
+	return v.changeLocked(func(s *vaultState) {
+		s.Devices = slices.DeleteFunc(slices.Clone(s.Devices), func(d vaultDevice) bool { return d.identity().Fingerprint().String() == what })
+		s.Browsers = slices.DeleteFunc(slices.Clone(s.Browsers), func(b vaultBrowser) bool { return b.identity().Fingerprint().String() == what })
+		s.Removed = slices.DeleteFunc(slices.Clone(s.Removed), func(r vaultRemoved) bool { return r.What == what })
+		s.Removed = append(s.Removed, vaultRemoved{what, time.Now().UTC()})
+	})
 }
 
 func (v *vault) fingerprint() sealed.Fingerprint { return sealed.HostFingerprint(v.secret.Public()) }
@@ -388,20 +402,16 @@ func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) e
 	}
 	now := time.Now().UTC()
 	f := device.Fingerprint()
-	before := v.state.Devices
-	others := slices.DeleteFunc(slices.Clone(before), func(d vaultDevice) bool { return d.identity().Fingerprint() == f })
+	others := slices.DeleteFunc(slices.Clone(v.state.Devices), func(d vaultDevice) bool { return d.identity().Fingerprint() == f })
 	if len(others) >= maxDevices { // links came since the code was made
 		return errManyDevices
 	}
-	v.state.Devices = append(others, vaultDevice{
-		Key: device.Key[:], Verifier: device.Verifier[:], Name: w.Name, Subject: w.Subject, Level: w.Level,
-		Since: now, Seen: now, End: now.Add(sealed.MaxLife),
+	return v.changeLocked(func(s *vaultState) {
+		s.Devices = append(others, vaultDevice{
+			Key: device.Key[:], Verifier: device.Verifier[:], Name: w.Name, Subject: w.Subject, Level: w.Level,
+			Since: now, Seen: now, End: now.Add(sealed.MaxLife),
+		})
 	})
-	err := v.saveLocked()
-	if err != nil {
-		v.state.Devices = before
-	}
-	return err
 }
 
 // empty reports whether no device is paired. The devices of links do not count.

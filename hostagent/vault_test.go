@@ -136,6 +136,33 @@ func TestVaultKeepsRemovals(t *testing.T) {
 	}
 }
 
+// TestUnwrittenChangesOfTheVaultAreUndone removes a device, and makes a link, while the vault cannot
+// be written. A restarted host-agent would know neither, so the vault must return an error and stay
+// as it was.
+func TestUnwrittenChangesOfTheVaultAreUndone(t *testing.T) {
+	v, err := openVault(t.TempDir(), "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, link, now := newIdentity(t), newIdentity(t), time.Now()
+	if err := pairDevice(t, v, device); err != nil {
+		t.Fatal(err)
+	}
+	path := v.path
+	v.path = t.TempDir() // cannot be replaced by a file
+	what := device.Fingerprint().String()
+	if err := v.remove(what, true); err == nil || v.Removed(what) || len(v.devices()) != 1 {
+		t.Errorf("removing a device without a disk: %v, and the devices %+v, removed: %v; want an error, and the device", err, v.devices(), v.Removed(what))
+	}
+	if err := v.keepLink(vaultDevice{Key: link.Key[:], Verifier: link.Verifier[:], People: 1, End: now.Add(time.Hour)}, now); err == nil || len(v.devices()) != 1 {
+		t.Errorf("making a link without a disk: %v, and %d devices; want an error, and the paired device alone", err, len(v.devices()))
+	}
+	v.path = path
+	if err := v.remove(what, true); err != nil || !v.Removed(what) || len(v.devices()) != 0 {
+		t.Errorf("removing the device with a disk: %v, and %d devices; want none", err, len(v.devices()))
+	}
+}
+
 // TestVaultKeepsRemovalsForGood removes a grant, and a device ten years later. The grant must still
 // be refused, because a grant may begin at any time.
 func TestVaultKeepsRemovalsForGood(t *testing.T) {
