@@ -239,6 +239,24 @@ exec cat > /dev/null`
 	s.connect(t).begin(s, "early", nil)
 }
 
+// TestOptionsBehindTheAnswer uses an agent that changes its options directly after it has answered
+// session/new. The session must show the later options.
+func TestOptionsBehindTheAnswer(t *testing.T) {
+	const script = `option() { echo '{"id":"pace","name":"Pace","type":"select","currentValue":"'$1'","options":[{"value":"slow","name":"Slow"},{"value":"fast","name":"Fast"}]}'; }
+read line
+echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+read line
+printf '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","configOptions":[%s]}}\n{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"config_option_update","configOptions":[%s]}}}\n' "$(option slow)" "$(option fast)"
+while read line; do :; done`
+	s := newSite(t, acpagent.Options{}, func(c *Config) { c.Program.Command = []string{"/bin/sh", "-c", script} })
+	c := s.connect(t)
+	for i := range 20 {
+		k := c.begin(s, fmt.Sprint("s", i), nil)
+		values := func() string { return fmt.Sprint(c.state(k.session)["config"].(map[string]any)["values"]) }
+		c.awaits("the options that the agent has reported last", func() bool { return values() == "map[pace:fast]" })
+	}
+}
+
 // A capture passes on each conversation that its agent opens.
 type capture struct {
 	*Agent

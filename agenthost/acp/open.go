@@ -2,6 +2,7 @@ package acp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -30,6 +31,8 @@ type conversation struct {
 	end  sync.Once       // calls reportLost once
 
 	text collector // owned by the connection's goroutine
+
+	reporting sync.Mutex // held during a report of the options, so that the host gets the latest last
 
 	mu        sync.Mutex        // guards the fields below
 	session   string            // the agent's id of the session; "" before it is known
@@ -88,7 +91,6 @@ func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost
 	if err == nil {
 		c.mu.Lock()
 		c.id, c.session = result.SessionID, result.SessionID
-		c.options.set(result)
 		c.mu.Unlock()
 		c.keeper = a.keepGemini(c.id)
 		c.keeper.keepBegun()
@@ -167,20 +169,20 @@ func (c *conversation) begin(ctx context.Context) (r opened, err error) {
 	case start.ForkOf != "" && can.SessionCapabilities.Fork == nil, start.ID != "" && start.Replay && !can.LoadSession:
 		return r, agenthost.ErrUnknown
 	case start.ForkOf != "":
-		err = c.peer.call(ctx, "session/fork", acp.ForkSessionRequest{SessionID: start.ForkOf, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		err = openBy(ctx, c, "session/fork", acp.ForkSessionRequest{SessionID: start.ForkOf, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
 	case start.ID == "":
-		err = c.peer.call(ctx, "session/new", acp.NewSessionRequest{Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		err = openBy(ctx, c, "session/new", acp.NewSessionRequest{Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
 	case can.SessionCapabilities.Resume != nil && !start.Replay:
 		c.mu.Lock()
 		c.session = start.ID
 		c.mu.Unlock()
-		err = c.peer.call(ctx, "session/resume", acp.ResumeSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		err = openBy(ctx, c, "session/resume", acp.ResumeSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
 		r.SessionID = start.ID
 	case can.LoadSession:
 		c.mu.Lock()
 		c.session, c.past = start.ID, start.Replay
 		c.mu.Unlock()
-		err = c.peer.call(ctx, "session/load", acp.LoadSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
+		err = openBy(ctx, c, "session/load", acp.LoadSessionRequest{SessionID: start.ID, Cwd: start.Folder, McpServers: servers, AdditionalDirectories: folders}, &r)
 		r.SessionID = start.ID
 		if err == nil {
 			err = c.settle(ctx)
@@ -193,6 +195,19 @@ func (c *conversation) begin(ctx context.Context) (r opened, err error) {
 		err = errors.New("the agent's session has no id")
 	}
 	return r, err
+}
+
+// openBy sends a request that opens the session, and sets the options in its answer before
+// any later update of the options.
+func openBy(ctx context.Context, c *conversation, method string, params any, r *opened) error {
+	return c.peer.conn.CallThen(ctx, method, params, r, func(result json.RawMessage) {
+		var r opened
+		if acp.Decode(result, &r) == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.options.set(r)
+		}
+	})
 }
 
 // settleTime is how long an agent may pause while it replays a history.

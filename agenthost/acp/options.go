@@ -162,7 +162,7 @@ func (o *options) bypass() *agenthost.Option {
 func (c *conversation) optionsChanged(change func(*options)) {
 	c.mu.Lock()
 	change(&c.options)
-	leave := c.agent.cfg.NoBypass && c.peer != nil && c.options.bypass() != nil // before the session, its agent has no mode
+	leave := c.agent.cfg.NoBypass && c.session != "" && c.options.bypass() != nil // before the session, its agent has no mode
 	c.mu.Unlock()
 	c.reportOptions()
 	if leave {
@@ -177,6 +177,8 @@ func (c *conversation) optionsChanged(change func(*options)) {
 
 // reportOptions reports the options to the host, and stores them for new conversations.
 func (c *conversation) reportOptions() {
+	c.reporting.Lock()
+	defer c.reporting.Unlock()
 	c.mu.Lock()
 	list := c.options.list(c.agent.cfg.NoBypass)
 	c.mu.Unlock()
@@ -268,30 +270,24 @@ func (c *conversation) SetOption(ctx context.Context, id string, value any) erro
 		}
 	}
 	c.mu.Lock()
-	isConfig := c.options.configFor(id, "") != nil
+	isConfig, session := c.options.configFor(id, "") != nil, c.session
 	c.mu.Unlock()
-	if isConfig {
-		return c.setConfig(ctx, id, value)
+	chosen := func(json.RawMessage) { c.optionsChanged(func(o *options) { o.choose(id, text) }) }
+	switch {
+	case isConfig:
+		return c.setConfig(ctx, session, id, value)
+	case id == modeOption:
+		return c.peer.conn.CallThen(ctx, "session/set_mode", acp.SetSessionModeRequest{SessionID: session, ModeID: text}, nil, chosen)
 	}
-	var err error
-	if id == modeOption {
-		err = c.peer.call(ctx, "session/set_mode", acp.SetSessionModeRequest{SessionID: c.session, ModeID: text}, nil)
-	} else {
-		err = c.peer.call(ctx, "session/set_model", struct {
-			SessionID string `json:"sessionId"`
-			ModelID   string `json:"modelId"`
-		}{c.session, text}, nil)
-	}
-	if err != nil {
-		return err
-	}
-	c.optionsChanged(func(o *options) { o.choose(id, text) })
-	return nil
+	return c.peer.conn.CallThen(ctx, "session/set_model", struct {
+		SessionID string `json:"sessionId"`
+		ModelID   string `json:"modelId"`
+	}{session, text}, nil, chosen)
 }
 
 // setConfig sets an option of the newest form.
-func (c *conversation) setConfig(ctx context.Context, id string, value any) error {
-	r := acp.SetSessionConfigOptionRequest{SessionID: c.session, ConfigID: id}
+func (c *conversation) setConfig(ctx context.Context, session, id string, value any) error {
+	r := acp.SetSessionConfigOptionRequest{SessionID: session, ConfigID: id}
 	if _, ok := value.(bool); ok {
 		r.Type = acp.SetSessionConfigOptionRequestBoolean
 	}
@@ -299,17 +295,19 @@ func (c *conversation) setConfig(ctx context.Context, id string, value any) erro
 	if r.Value, err = json.Marshal(value); err != nil {
 		return err
 	}
-	var result acp.SetSessionConfigOptionResponse
-	if err := c.peer.call(ctx, "session/set_config_option", r, &result); err != nil {
-		return err
-	}
-	c.optionsChanged(func(o *options) {
-		if text, ok := value.(string); ok {
-			o.choose(id, text)
+	var answer acp.SetSessionConfigOptionResponse
+	return c.peer.conn.CallThen(ctx, "session/set_config_option", r, &answer, func(raw json.RawMessage) {
+		var result acp.SetSessionConfigOptionResponse
+		if acp.Decode(raw, &result) != nil {
+			return
 		}
-		if result.ConfigOptions != nil {
-			o.setConfig(result.ConfigOptions)
-		}
+		c.optionsChanged(func(o *options) {
+			if text, ok := value.(string); ok {
+				o.choose(id, text)
+			}
+			if result.ConfigOptions != nil {
+				o.setConfig(result.ConfigOptions)
+			}
+		})
 	})
-	return nil
 }

@@ -104,10 +104,10 @@ type Conn struct {
 	mu       sync.Mutex // guards the fields below
 	err      error      // why the connection ended
 	lastID   int64
-	calls    map[string]chan answer // by id; each has capacity 1
-	requests int                    // unanswered requests from the peer
-	queue    []byte                 // lines for the peer
-	skipped  int                    // lines that were not messages
+	calls    map[string]*Pending // by id; each has capacity 1
+	requests int                 // unanswered requests from the peer
+	queue    []byte              // lines for the peer
+	skipped  int                 // lines that were not messages
 }
 
 type answer struct {
@@ -120,7 +120,7 @@ func NewConn(in io.Reader, out io.Writer, handler Handler, limits Limits) *Conn 
 	limits = limits.withDefaults()
 	return &Conn{
 		in: lineReader{bufio.NewReaderSize(in, readSize), limits.Line}, out: out, handler: handler, limits: limits,
-		done: make(chan struct{}), wake: make(chan struct{}, 1), calls: map[string]chan answer{},
+		done: make(chan struct{}), wake: make(chan struct{}, 1), calls: map[string]*Pending{},
 	}
 }
 
@@ -246,12 +246,15 @@ func (c *Conn) request(r *Request) {
 // may have been abandoned.
 func (c *Conn) answered(id json.RawMessage, a answer) {
 	c.mu.Lock()
-	call, ok := c.calls[string(id)]
+	p, ok := c.calls[string(id)]
 	delete(c.calls, string(id))
 	c.mu.Unlock()
 	if ok {
 		c.handler.Flush()
-		call <- a
+		if p.then != nil && a.err == nil {
+			p.then(a.result)
+		}
+		p.reply <- a
 	}
 }
 
@@ -262,19 +265,28 @@ func (c *Conn) Call(ctx context.Context, method string, params, result any) erro
 	return c.Begin(method, params).Wait(ctx, result)
 }
 
+// CallThen is like Call. It also passes the result to then, in the connection's goroutine: all
+// messages that the peer has sent after the answer are handled later.
+func (c *Conn) CallThen(ctx context.Context, method string, params, result any, then func(result json.RawMessage)) error {
+	return c.begin(method, params, then).Wait(ctx, result)
+}
+
 // A Pending is a request that waits for its answer.
 type Pending struct {
 	conn   *Conn
 	method string
 	id     string
 	reply  chan answer
-	err    error // why the request was not sent
+	then   func(result json.RawMessage) // may be nil
+	err    error                        // why the request was not sent
 }
 
 // Begin sends a request, before all messages sent later. The caller must call Wait
 // once.
-func (c *Conn) Begin(method string, params any) *Pending {
-	p := &Pending{conn: c, method: method, reply: make(chan answer, 1)}
+func (c *Conn) Begin(method string, params any) *Pending { return c.begin(method, params, nil) }
+
+func (c *Conn) begin(method string, params any, then func(result json.RawMessage)) *Pending {
+	p := &Pending{conn: c, method: method, reply: make(chan answer, 1), then: then}
 	text, err := json.Marshal(params)
 	if err != nil {
 		p.err = err
@@ -283,7 +295,7 @@ func (c *Conn) Begin(method string, params any) *Pending {
 	c.mu.Lock()
 	c.lastID++
 	p.id = strconv.FormatInt(c.lastID, 10)
-	c.calls[p.id] = p.reply
+	c.calls[p.id] = p
 	c.mu.Unlock()
 	p.err = c.send(message{ID: json.RawMessage(p.id), Method: method, Params: text})
 	return p
