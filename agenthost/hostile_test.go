@@ -50,6 +50,53 @@ func TestAgentThatIgnoresACancel(t *testing.T) {
 	})
 }
 
+// A slowClosing is a conversation whose Close takes a second.
+type slowClosing struct {
+	fakeConversation
+	closed chan bool
+}
+
+func (c *slowClosing) Close() error {
+	time.Sleep(time.Second)
+	close(c.closed)
+	return nil
+}
+
+// TestCloseAwaitsADroppedConversation cancels the turn of an agent that ignores this, and closes the
+// host when the host has given the conversation up. The host's Close must wait until the
+// conversation is closed.
+func TestCloseAwaitsADroppedConversation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forever := make(chan bool)
+		defer close(forever)
+		agent := newFake(nil)
+		conv := &slowClosing{fakeConversation{id: "c", prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+			<-forever
+			return agenthost.End{}, nil
+		}}, make(chan bool)}
+		agent.open = func(context.Context, agenthost.Start, *agenthost.Chat) (agenthost.Conversation, error) {
+			return conv, nil
+		}
+		h := newHost(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+		c := &agentClient{pipeClient: connectPipe(t, h), t: t}
+		c.call("initialize", `{"channel":"ahp-root://","clientId":"c","protocolVersions":["0.9.0"]}`)
+		c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake"}`)
+		c.call("subscribe", `{"channel":"`+fakeChat+`"}`)
+		c.prompt("t1", "hang")
+		c.until("chat/turnStarted")
+		c.dispatch(fakeChat, `{"type":"chat/turnCancelled","turnId":"t1","duration":1}`)
+		time.Sleep(agenthost.CancelGrace + time.Millisecond)
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-conv.closed:
+		default:
+			t.Error("the host's Close returns before the dropped conversation is closed; want it to wait")
+		}
+	})
+}
+
 // TestFastAgentIsMerged lets an agent send 10,000 deltas in a second. The host merges
 // them into fewer actions, without losing text.
 func TestFastAgentIsMerged(t *testing.T) {

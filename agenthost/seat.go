@@ -284,15 +284,21 @@ func (st *seat) toldLocked() {
 // drop closes a conversation that has ended or does not answer. The next prompt opens it
 // again.
 func (st *seat) drop(conv Conversation, why error) {
-	st.forget(conv)
-	st.host.log.Warn("conversation dropped", "chat", st.chat.uri, "error", why)
-	go func() { _ = conv.Close() }() // may hang like the turn
+	h := st.host
+	h.log.Warn("conversation dropped", "chat", st.chat.uri, "error", why)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	st.forgetLocked(conv)
+	h.goLocked(func() { _ = conv.Close() }) // may hang like the turn; on a closed host, Close has closed it
 }
 
 func (st *seat) forget(conv Conversation) {
-	h := st.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	st.host.mu.Lock()
+	defer st.host.mu.Unlock()
+	st.forgetLocked(conv)
+}
+
+func (st *seat) forgetLocked(conv Conversation) {
 	if st.conv == conv {
 		st.conv = nil
 	}
