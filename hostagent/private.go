@@ -203,6 +203,9 @@ func (g privateGate) set(session string, private bool) error {
 	if a.ledger != nil {
 		a.ledger.Judge()
 	}
+	if !private && a.last.keeper != nil && a.watch != nil {
+		a.watch.Relist() // the keeper has dropped the session's summary
+	}
 	if !hides {
 		return nil
 	}

@@ -215,6 +215,18 @@ func (w *Watch) greet(sock Socket) error {
 	return w.askLocked("listSessions", "ahp-root://", "")
 }
 
+// Relist requests the sessions again, so that Config.Summary gets the whole summary of each.
+// Without a connection, the next connection does that.
+func (w *Watch) Relist() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.sock == nil || w.touched != nil { // the list is still to come
+		return
+	}
+	w.touched = map[string]bool{}
+	_ = w.askLocked("listSessions", "ahp-root://", "") // fails if the connection has ended
+}
+
 // FirstAnswer returns the first response on a connection, and skips messages before it.
 // It is for connections on which only initialize was sent.
 func FirstAnswer(sock Socket) (ahp.Envelope, error) {

@@ -246,6 +246,27 @@ func TestWorkingSessionsAreCounted(t *testing.T) {
 	})
 }
 
+// TestRelistGivesWholeSummaries calls Relist when the session of a Watch has not changed. Summary
+// must get the session's whole summary again.
+func TestRelistGivesWholeSummaries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, agenthost.Protocol10)
+		defer w.close()
+		w.create(sessionURI(1))
+		time.Sleep(settle)
+		w.mu.Lock()
+		w.listed = nil
+		w.mu.Unlock()
+		w.watch.Relist()
+		time.Sleep(settle)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if want := []string{sessionURI(1)}; !slices.Equal(w.listed, want) {
+			t.Errorf("after Relist, Summary gets whole summaries of %q; want %q", w.listed, want)
+		}
+	})
+}
+
 // A saying is a connection to a host that sends the test's messages.
 type saying chan string
 

@@ -69,6 +69,7 @@ type world struct {
 	over   []notice.Event
 	open   map[string]notice.Event
 	sent   []string // all messages from the Watch to the host
+	listed []string // the sessions of which Config.Summary got the whole summary
 	works  []int    // the numbers that Config.Working got
 }
 
@@ -97,6 +98,13 @@ func newWorld(t testing.TB, protocol agenthost.Protocol) *world {
 	}
 	w.watch = watch.New(watch.Config{
 		Ledger: w.ledger, Moments: true, Log: slog.New(slog.DiscardHandler),
+		Summary: func(uri string, raw []byte, _ bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if _, whole := ahp.MemberOf(raw, "resource"); whole {
+				w.listed = append(w.listed, uri)
+			}
+		},
 		Working: func(sessions int) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
