@@ -46,8 +46,8 @@ const (
 	keptTotal  = 64 << 20             // the same bound for all connections together
 	keptCost   = 64                   // bytes counted for each message in addition to its length
 
-	leaveLineTime = 10 * time.Second // wait for the previous line's end after the client has arrived
-	hurryTime     = 3 * time.Second  // remaining time once the client has also opened a new connection
+	leaveLineLooks = 10              // seconds to wait for the previous line's end after the client has arrived; a standstill counts as one
+	hurryTime      = 3 * time.Second // remaining time once the client has also opened a new connection
 
 	revokedEvery = time.Second // interval in which a relay is asked which clients are revoked
 	revokedMost  = 128         // most connections in a request to a relay
@@ -313,9 +313,9 @@ type arrival struct {
 	conn *routing.AgentConn
 	gone chan struct{} // closed if the client leaves before its connection continues
 
-	mu  sync.Mutex // guards the fields below; may be locked while routing's lock is held
-	c   *hostConn  // nil before the client has arrived
-	bye *clientClose
+	mu   sync.Mutex // guards the fields below; may be locked while routing's lock is held
+	c    *hostConn  // nil before the client has arrived
+	left bool       // the client has left before it has arrived
 }
 
 // connect accepts the new line of a client that changes relays, and returns at once.
@@ -338,15 +338,20 @@ func (in *arrival) run(a *Agent, open routing.Open) bool {
 	if m == nil || !m.c.isFor(open) {
 		return false
 	}
-	timer := time.NewTimer(leaveLineTime)
-	defer timer.Stop()
-	select {
-	case <-m.left:
-		return m.c.arrive(m, in, open)
-	case <-in.gone: // the ticket stays valid for another attempt
-	case <-timer.C:
-	case <-m.over:
-	case <-a.life.Done():
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for range leaveLineLooks {
+		select {
+		case <-m.left:
+			return m.c.arrive(m, in, open)
+		case <-in.gone: // the ticket stays valid for another attempt
+			return false
+		case <-m.over:
+			return false
+		case <-a.life.Done():
+			return false
+		case <-look.C:
+		}
 	}
 	return false
 }
@@ -372,17 +377,9 @@ func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 		l.seal.mu.Lock()
 		defer l.seal.mu.Unlock()
 	}
-	l.mu.Lock()
-	moves := !l.gone && l.moving.Load() == m
-	if moves {
-		l.now.Store(in.conn)
-		l.moving.Store(nil)
-	}
-	l.mu.Unlock()
-	if !moves {
+	if !in.enter(m) {
 		return false
 	}
-	in.enter(c)
 	_ = in.conn.Opened() // this and the calls below fail if the client has left
 	if l.ready {
 		_ = in.conn.Ready()
@@ -400,15 +397,22 @@ func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 	return true
 }
 
-// enter makes the arrival pass everything on to the connection from now on.
-func (in *arrival) enter(c *hostConn) {
+// enter makes this line the connection's line, and passes everything on to the connection
+// from now on. It returns false if the move is over, or if the client has left this line:
+// the ticket then stays valid for another attempt.
+func (in *arrival) enter(m *move) bool {
 	in.mu.Lock()
-	in.c = c
-	bye := in.bye
-	in.mu.Unlock()
-	if bye != nil {
-		c.Closed(bye.code, bye.reason)
+	defer in.mu.Unlock()
+	l := m.c.conn
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if in.left || l.gone || l.moving.Load() != m {
+		return false
 	}
+	l.now.Store(in.conn)
+	l.moving.Store(nil)
+	in.c = m.c
+	return true
 }
 
 // arrived returns the connection, or nil until the client has arrived.
@@ -454,8 +458,8 @@ func (in *arrival) Move(m routing.Move) {
 func (in *arrival) Closed(code ahp.CloseCode, reason string) {
 	in.mu.Lock()
 	c := in.c
-	if c == nil && in.bye == nil {
-		in.bye = &clientClose{code, reason}
+	if c == nil && !in.left {
+		in.left = true
 		close(in.gone)
 	}
 	in.mu.Unlock()

@@ -148,6 +148,28 @@ func TestTicketIsForTheSameAuthority(t *testing.T) {
 	})
 }
 
+// TestTicketSurvivesALineThatEndsAtOnce has a client arrive on lines that end before the host-agent
+// looks at them. The ticket must stay valid, and the connection to the host open.
+func TestTicketSurvivesALineThatEndsAtOnce(t *testing.T) {
+	inMove(t, func(m *mover) {
+		m.leave(ahp.CloseShuttingDown)
+		former := m.agent.clients.every()[0].conn.now.Load()
+		for range 20 {
+			in := &arrival{conn: former, gone: make(chan struct{})}
+			in.Closed(ahp.CloseResync, "the client has left")
+			if in.run(m.agent, routing.Open{ID: "d", Subject: "ada", Access: "write", Ticket: testTicket}) {
+				t.Fatal("the client arrives on a line that has ended; want it to be kept")
+			}
+		}
+		m.wantKept(1)
+		next := m.arrive(nil)
+		if !next.opened {
+			t.Errorf("the client's last line is closed with %d; want it opened", next.code)
+		}
+		m.wantOpen(next)
+	})
+}
+
 // TestKeptConnectionsAreBounded has the host send more than the bound while the client is away. The
 // host-agent must stop reading the host, and the client must get all messages after it arrives.
 func TestKeptConnectionsAreBounded(t *testing.T) {
