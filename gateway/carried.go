@@ -12,7 +12,6 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker/resume"
-	"ahprelay/gateway/authn"
 )
 
 // ahp-connect keeps a client's connection in a stream that survives the loss of its
@@ -59,10 +58,6 @@ func (c *carried) close() {
 }
 
 func (s *Server) serveCarrier(w http.ResponseWriter, r *http.Request) {
-	if s.draining.Load() {
-		authn.RefuseDraining(w)
-		return
-	}
 	token, err := auth.RequestToken(r)
 	var who auth.Client
 	if err == nil {

@@ -105,7 +105,7 @@ type client struct {
 	leaving bool            // close as soon as the connection is open
 	moves   bool            // the host-agent can keep the connection for a different relay
 	handed  chan struct{}   // handOver waits for it; closed when no pending message remains or the host is offline; nil until handOver
-	parting *time.Timer     // kills the socket wire.CloseTime after the outbox has ended
+	parting *time.Timer     // of awaitParting
 }
 
 // An upstream is a client's connection to its host: a [routing.RelayConn] of its own, or
@@ -137,18 +137,19 @@ func (c *client) log() *slog.Logger {
 // not reused.
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, wire.FirstBuffer); return &b }}
 
-// serve runs a client's connection until it ends. It registers the client before it
-// checks draining, so a concurrent Drain either finds the client or is seen here.
-func (c *client) serve(draining func() bool) {
+// serve runs a client's connection until it ends. It calls joined once the client is in
+// hosts. Because serve then checks draining, a concurrent Drain either finds the client or
+// is seen here.
+func (c *client) serve(draining func() bool, joined func()) {
 	defer c.cancel()
 	defer c.budget.reserve(c.sock.Conn.IsTLS())()
 	defer c.token.expireLater(func() { c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason()) }).Stop()
-	idle.Deep(func() { c.enter(draining) })
+	idle.Deep(func() { c.enter(draining, joined) })
 	err := c.readLoop()
 	idle.Deep(func() { c.exit(err) })
 }
 
-func (c *client) enter(draining func() bool) {
+func (c *client) enter(draining func() bool, joined func()) {
 	if c.hasMoved() {
 		c.mu.Lock()
 		c.holdFor = min(c.cfg.HoldTime, resume.DefaultTime) // host-agents keep the connection for DefaultTime
@@ -156,6 +157,7 @@ func (c *client) enter(draining func() bool) {
 		c.mu.Unlock()
 	}
 	c.hosts.join(c)
+	joined()
 	c.endIfRevoked() // later revocations find the client in hosts
 	switch {
 	case draining() && c.hasMoved():
@@ -697,7 +699,7 @@ func (c *client) disconnect(end closing) {
 	conn.Close(end.code, end.reason)
 }
 
-// ended sends the close frame when the outbox has ended. For up to wire.CloseTime, the
+// ended sends the close frame when the outbox has ended. Until awaitParting gives up, the
 // relay still reads messages that the client sent earlier, even if a write failed because
 // the connection was lost. If a write timed out, or failed while the connection was
 // already closing, the socket is closed at once.
@@ -716,10 +718,36 @@ func (c *client) ended(end closing) {
 		if !gone {
 			c.sock.SendClose(end.code, end.reason)
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.parting = time.AfterFunc(wire.CloseTime, c.sock.Kill)
+		awaitParting(c)
 	}
+}
+
+// partingLooks is how often awaitParting looks at a client, in equal parts of
+// [wire.CloseTime].
+const partingLooks = 5
+
+// awaitParting kills the client's socket if the client has not closed its connection after
+// wire.CloseTime. The time of a client that moves to a different relay begins anew with
+// each look that finds progress: its next connection needs all that it has sent. Drain
+// bounds this. If the process stands still, this counts as one look.
+func awaitParting(c *client) {
+	looks, taken := 0, c.sock.Conn.Taken.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.parting = time.AfterFunc(wire.CloseTime/partingLooks, func() {
+		now := c.sock.Conn.Taken.Load()
+		if looks++; c.moved.Load() && (now != taken || c.load.stuck.Load()) {
+			looks, taken = 0, now
+		}
+		switch {
+		case looks == partingLooks:
+			c.sock.Kill()
+		case c.ctx.Err() == nil:
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.parting.Reset(wire.CloseTime / partingLooks)
+		}
+	})
 }
 
 // written returns credit for written frames to the host-agent.

@@ -10,7 +10,7 @@ import (
 
 // Drain closes clients in these steps, each within a part of the available time:
 //
-//   1. The relay refuses new clients. It drains the connected clients in turn: it
+//   1. The relay refuses new clients, and waits for handshakes in progress. It drains the connected clients in turn: it
 //      delivers all messages sent by the client, then all messages sent by the host
 //      until then, and closes the connection with 1001. Messages that the client sends
 //      before its own close frame are delivered too. For clients behind ahp-connect, the
@@ -28,14 +28,26 @@ const drainTail = 16
 // do not reconnect together. It returns when all clients are gone and their messages have
 // reached the hosts, or when ctx ends.
 func (s *Server) Drain(ctx context.Context, spread time.Duration) {
+	s.mu.Lock()
 	s.draining.Store(true)
+	s.mu.Unlock()
 	s.endStreams()
+	if s.carried != nil {
+		s.carried.relay.Leave()
+	}
 	tail := time.Hour
 	if deadline, ok := ctx.Deadline(); ok {
 		tail = time.Until(deadline) / drainTail
 	}
 	drained, cancel := before(ctx, 3*tail)
 	defer cancel()
+	joined := make(chan struct{})
+	if s.spawn(func() {
+		s.joining.Wait()
+		close(joined)
+	}) {
+		wait(drained, joined)
+	}
 	s.drainClients(drained, spread)
 	cut, cancel := before(ctx, 2*tail)
 	defer cancel()

@@ -66,9 +66,10 @@ type Server struct {
 	cutOff   atomic.Bool   // the cut has lasted minorityAfter, and restricts clients
 	revoking chan struct{} // wakes watchRevocations; capacity 1
 
-	mu      sync.Mutex // guards closed, and running.Add against running.Wait
+	mu      sync.Mutex // guards closed, and Add against Wait of the groups below
 	closed  bool
 	running sync.WaitGroup // all goroutines of the Server
+	joining sync.WaitGroup // handshakes that have begun before Drain, and whose clients are not in hosts yet
 }
 
 // New returns a Server with working handlers. The caller must Close it.

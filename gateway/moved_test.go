@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -154,5 +155,59 @@ func TestMovedClientsMoveOn(t *testing.T) {
 		synctest.Wait()
 		c.wantClosed(ahp.CloseShuttingDown, resume.MoveReason)
 		w.wantGone()
+	})
+}
+
+// A client moves to this relay, and the relay drains after it has accepted the handshake,
+// but before it knows the host. The relay must wait for the client, and close it with the
+// advice to move on.
+func TestDrainWaitsForAMovedClientsHandshake(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentEndConfig{})
+		w.lookup = func() { time.Sleep(time.Second) }
+		c := &clientEnd{w: w, ws: w.handshakeAs(&websocket.DialOptions{HTTPHeader: w.movedHeader()})}
+		w.running.Go(c.readLoop)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		w.server.Drain(ctx, 0)
+		w.server.Close()
+		c.wantClosed(ahp.CloseShuttingDown, resume.MoveReason)
+	})
+}
+
+// A client moves on because its relay drains. It gets the close frame, and still sends
+// messages for 20 s before its own close frame. The host must get all of them, and the
+// connection must end as one that continues elsewhere.
+func TestMovingClientIsReadUntilItCloses(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentEndConfig{})
+		request := w.upgrade(w.token(nil))
+		request.Header.Set(resume.MoveHeader, ticket)
+		response, err := handshake{w.server.Handler()}.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := response.Body.(net.Conn)
+		defer c.Close()
+		h := w.hostConn(1)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		w.running.Go(func() { w.server.Drain(ctx, 0) })
+		w.running.Go(func() { _, _ = io.Copy(io.Discard, c) })
+		for range 20 {
+			time.Sleep(time.Second)
+			const message = `{"jsonrpc":"2.0","method":"x"}`
+			if _, err := c.Write(append([]byte{0x81, 0x80 | byte(len(message)), 0, 0, 0, 0}, message...)); err != nil {
+				t.Fatalf("sending a message behind the relay's close frame: %v; want no error", err)
+			}
+		}
+		if _, err := c.Write([]byte{0x88, 0x80 | 2, 0, 0, 0, 0, 1001 >> 8, 1001 & 0xff}); err != nil {
+			t.Fatal(err)
+		}
+		h.wantClosed(ahp.CloseShuttingDown)
+		if n := len(h.messages()); n != 20 {
+			t.Errorf("the host got %d messages; want 20", n)
+		}
 	})
 }

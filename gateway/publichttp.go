@@ -62,8 +62,8 @@ func closeUpgrades(next http.Handler) http.Handler {
 
 // serveAHP serves a client's connection to the host in the path.
 func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
-	if who, ok := s.authenticate(w, r); ok {
-		s.connect(w, r, who)
+	if who, joined, ok := s.authenticate(w, r); ok {
+		s.connect(w, r, who, joined)
 	}
 }
 
@@ -77,41 +77,54 @@ func (s *Server) rootHandler(page http.Handler) http.Handler {
 			page.ServeHTTP(w, r)
 			return
 		}
-		who, ok := s.authenticate(w, r)
+		who, joined, ok := s.authenticate(w, r)
 		if !ok {
 			return
 		}
 		host, ok := who.OnlyHost()
 		if !ok {
+			joined()
 			page.ServeHTTP(w, r)
 			return
 		}
 		r.SetPathValue("host", host)
-		s.connect(w, r, who)
+		s.connect(w, r, who, joined)
 	})
 }
 
 // authenticate returns the client identified by a request's token. If ok is false, it has
-// already responded with an error.
-func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (who auth.Client, ok bool) {
+// already responded with an error. Otherwise Drain waits until joined is called, once the
+// client is in hosts or refused.
+func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (who auth.Client, joined func(), ok bool) {
+	s.mu.Lock()
 	if s.draining.Load() {
+		s.mu.Unlock()
 		authn.RefuseDraining(w)
-		return auth.Client{}, false
+		return auth.Client{}, nil, false
 	}
+	s.joining.Add(1)
+	s.mu.Unlock()
 	token, err := auth.RequestToken(r)
 	if err == nil {
 		who, err = s.caller.Authenticate(r, token)
 	}
 	if err != nil {
+		s.joining.Done()
 		s.caller.Unauthorized(w, r, err)
-		return auth.Client{}, false
+		return auth.Client{}, nil, false
 	}
 	s.caller.Proved(r)
-	return who, true
+	return who, s.joining.Done, true
 }
 
 // connect upgrades a client's request to a WebSocket, for the host in the path.
-func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client) {
+func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client, joined func()) {
+	served := false
+	defer func() {
+		if !served {
+			joined()
+		}
+	}()
 	if s.budget.full() {
 		s.refuseFull(w, r, who)
 		return
@@ -141,21 +154,24 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 	}
 	sock.Move, sock.Moved = resume.TicketOf(r.Header, resume.MoveHeader), moved
 	host, remote := hostKey{who.Tenant, r.PathValue("host")}, s.caller.Address(r)
-	if !s.spawn(func() {
+	served = s.spawn(func() {
 		defer admitted.Leave()
-		s.serveClient(sock, who, host, remote, admitted)
-	}) {
+		s.serveClient(sock, who, host, remote, admitted, joined)
+	})
+	if !served {
 		admitted.Leave()
 		sock.Kill()
 	}
 }
 
-func (s *Server) serveClient(sock *wire.Socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) {
+func (s *Server) serveClient(sock *wire.Socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission, joined func()) {
 	var c *client
 	idle.Deep(func() { c = s.enter(sock, who, host, remote, admitted) })
-	if c != nil {
-		c.serve(s.draining.Load)
+	if c == nil {
+		joined()
+		return
 	}
+	c.serve(s.draining.Load, joined)
 }
 
 // enter creates the client, or returns nil if it is refused.

@@ -18,6 +18,7 @@ type Relay struct {
 
 	mu      sync.Mutex // guards the fields below
 	streams map[[32]byte]*personStream
+	leaving bool // no new streams are accepted
 	closed  bool
 }
 
@@ -91,7 +92,7 @@ var errUnknown = errors.New("unknown stream")
 func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net.Addr) (s *personStream, fresh bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	if r.closed || r.leaving && id == none {
 		return nil, false, errors.New("the relay is shutting down")
 	}
 	if id != none {
@@ -173,6 +174,14 @@ func (r *Relay) Accept() (net.Conn, error) {
 	case <-r.over:
 		return nil, net.ErrClosed
 	}
+}
+
+// Leave refuses new streams, because the relay stops. The clients of the others may still
+// return to them.
+func (r *Relay) Leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = true
 }
 
 // Close implements [net.Listener]. It ends all streams.

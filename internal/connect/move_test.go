@@ -209,6 +209,27 @@ func TestRestartWithoutTheClientIsSeenOnce(t *testing.T) {
 	natssite.Eventually(t, "the host-agent keeps nothing", func() bool { return j.Tap.Conns()[0].Ended() })
 }
 
+// TestRestartDuringAnInterruptionIsInvisible interrupts the network for a second while the relay
+// stops. The client's connection must stay open, with all frames.
+func TestRestartDuringAnInterruptionIsInvisible(t *testing.T) {
+	t.Parallel()
+	j := newMovable(t)
+	j.stream(t, "t1", 1500, 2, 512)
+	j.gate.Cut()
+	restarted := make(chan error, 1)
+	go func() { restarted <- j.RestartRelay(t.Context()) }()
+	time.Sleep(time.Second)
+	if err := j.gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	if err := natssite.Next(t, "the relay has restarted", restarted); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitTurn(t, "t1")
+	j.same(t)
+	j.stillOpen(t)
+}
+
 // TestTicketIsForOnePerson restarts the relay, so that the host-agent keeps a client's connection
 // for a ticket. A different person, a lower level and a different device must be refused with 1012.
 // The client itself must continue with the ticket, and only once.
