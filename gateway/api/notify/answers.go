@@ -26,7 +26,7 @@ import (
 //	POST /api/letters/{way}         {"host", "letter"}: a device's encrypted answer to a sealed host, which the relay cannot read
 //
 // A notification contains capabilities. Each permits one answer by one person to one event as
-// shown. It is valid for a day, while the notification target and the token that set it are valid.
+// shown. It is valid for a day, while the notification target and the token that set it are valid for the host.
 // The host-agent checks the person's permissions, and ensures that the host receives only one
 // answer. The response is {"result": "given"}, or an error with 409 (and "by", if the event was
 // answered before), 410 (no longer open), 403, 404 (unknown capability), 400, or 503 (try again).
@@ -93,7 +93,7 @@ func (a *API) readCapability(text string) (c capability, who auth.Client, err er
 	}
 	for _, target := range a.notifier.Person(c.Tenant, c.Subject).Targets {
 		if target.ID == c.Target {
-			if who, good := a.Standing(target.Who); good {
+			if who, good := a.Standing(target.Who); good && who.MayReach(c.Tenant, c.Host) { // the host-agent does not know the person's hosts
 				return c, who, nil
 			}
 		}
