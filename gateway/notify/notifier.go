@@ -422,13 +422,19 @@ func (n *Notifier) targetLocked(job *Job) *Target {
 
 // do sends a claimed job's notification. It drops the job if the person may no longer see
 // the event, or if the event has ended. For reportsGrace after the start, it postpones an
-// event of which no relay knows.
+// event of which no relay knows. It sends the event as it is now, because the question may have
+// changed since the job was made, or be for another subject only.
 func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	now := time.Now()
 	who, good := n.standing(t)
-	e := &job.Event
-	open, known, release := n.isOpen(ctx, job)
+	current, open, known, release := n.isOpen(ctx, job)
 	defer release()
+	if open && !job.Withdrawn {
+		latest := *job
+		latest.Event, latest.Event.Pushes = current, job.Event.Pushes
+		job = &latest
+	}
+	e := &job.Event
 	switch {
 	case !good, !t.reads(e), !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:
 		n.queue.done(job.ID, nil)
@@ -463,15 +469,15 @@ func (n *Notifier) send(ctx context.Context, job *Job, t *Target, who auth.Clien
 	return s.send(ctx, job, t, &m)
 }
 
-// isOpen reports whether a job's event is open. known means that the host-agent's open
-// events are known. The caller must call release.
-func (n *Notifier) isOpen(ctx context.Context, job *Job) (open, known bool, release func()) {
+// isOpen reports whether a job's event is open, and returns the event as it is now. known means
+// that the host-agent's open events are known. The caller must call release.
+func (n *Notifier) isOpen(ctx context.Context, job *Job) (current notice.Event, open, known bool, release func()) {
 	release = func() {}
 	if job.Event.Kind.Needs() && !job.Withdrawn && n.cfg.Follow != nil {
 		release = n.cfg.Follow(ctx, job.Tenant)
 	}
-	_, open = n.cfg.Board.Open(job.Tenant, job.Host, job.Event.ID)
-	return open, open || n.cfg.Board.Heard(job.Tenant, job.Host), release
+	current, open = n.cfg.Board.Open(job.Tenant, job.Host, job.Event.ID)
+	return current, open, open || n.cfg.Board.Heard(job.Tenant, job.Host), release
 }
 
 func (n *Notifier) end(job *Job, o outcome) {

@@ -312,6 +312,28 @@ func TestQuietHoursMutesAndPagesDelayNotifications(t *testing.T) {
 	})
 }
 
+// TestDelayedNotificationIsOfTheCurrentQuestion: while a notification waits for its time, the
+// host-agent reports the question again, with a different text or for one subject only. The
+// target receives the current text, or nothing if the question is for another subject.
+func TestDelayedNotificationIsOfTheCurrentQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFixture(t)
+		defer d.stop()
+		d.way(one, func(w *notify.Target) { w.Details = true })
+		d.Looking("t", "ada")
+		changed, private := event(1, notice.Question), event(2, notice.Question)
+		changed.Text, private.Text = "first text", "secret"
+		d.says([]notice.Event{changed, private})
+		changed.Text, private.Only = "second text", "bob"
+		d.says([]notice.Event{changed, private})
+		time.Sleep(time.Minute)
+		d.want("127.0.0.1", 1)
+		if body := d.net.got["127.0.0.1"][0].body; !strings.Contains(body, "second text") {
+			t.Errorf("the target's notification is %s; want the second text", body)
+		}
+	})
+}
+
 // TestRevokedTokenMutesNothing: a token sets quiet hours or mutes, and is then revoked.
 // From then on, they delay no new event, and TimesFor returns none.
 func TestRevokedTokenMutesNothing(t *testing.T) {
