@@ -457,7 +457,26 @@ func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 		n.queue.unsure(job.ID)
 		return // the relay stops, and releases the claim
 	}
+	if result.result == Gone {
+		result = removeGone(n, job, t, result)
+	}
 	n.end(job, result)
+}
+
+// removeGone removes a target whose service says that it no longer exists. If the target's address
+// was changed during the attempt, the target stays, and the attempt is to be repeated.
+func removeGone(n *Notifier, job *Job, t *Target, o outcome) outcome {
+	log := n.cfg.Log.With("tenant", job.Tenant, "subject", job.Subject, "target", job.Target)
+	err := n.remove(job.Tenant, job.Subject, job.Target, func(now *Target) bool { return now.URL == t.URL })
+	switch {
+	case errors.Is(err, ErrLess):
+		o.result = Retry
+		return o
+	case err != nil && !errors.Is(err, ErrNoTarget):
+		log.Error("notification target not removed", "error", err)
+	}
+	log.Info("notification target gone", "reason", o.why)
+	return o
 }
 
 func (n *Notifier) send(ctx context.Context, job *Job, t *Target, who auth.Client) outcome {
@@ -505,12 +524,6 @@ func (n *Notifier) end(job *Job, o outcome) {
 		return
 	}
 	n.queue.done(job.ID, &d)
-	if o.result == Gone {
-		log.Info("notification target gone", "reason", o.why)
-		if err := n.remove(job.Tenant, job.Subject, job.Target, func(*Target) bool { return true }); err != nil && !errors.Is(err, ErrNoTarget) {
-			log.Error("notification target not removed", "error", err)
-		}
-	}
 }
 
 // endBackoff ends the pause of a target, because it was changed.

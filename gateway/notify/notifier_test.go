@@ -274,6 +274,30 @@ func TestFailingTargetIsRetried(t *testing.T) {
 	}
 }
 
+// TestTargetThatChangesDuringAnAttemptStays changes a target's address while an attempt to the
+// former address is under way, as a browser does that renews its subscription. The former address
+// then answers 410. The target must stay, and receive this event and the next.
+func TestTargetThatChangesDuringAnAttemptStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFixture(t)
+		defer d.stop()
+		target := d.way(one, nil)
+		d.net.answers["127.0.0.1"] = func(*http.Request) (int, http.Header) {
+			target.URL = two
+			if _, err := d.SetTarget(context.Background(), ada, target); err != nil {
+				t.Error(err)
+			}
+			return http.StatusGone, nil
+		}
+		d.says(nil, event(1, notice.Done))
+		d.want("127.0.0.1", 1)
+		d.says(nil, event(2, notice.Done))
+		time.Sleep(time.Minute)
+		d.want("127.0.0.1", 1)
+		d.want("127.0.0.2", 2)
+	})
+}
+
 // TestQuietHoursMutesAndPagesDelayNotifications: a notification waits while its person
 // looks at a page, and during quiet hours. An event that comes during a mute is not
 // notified.
