@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,4 +75,33 @@ func TestEventKnownFromAnotherRelayIsStillNotified(t *testing.T) {
 			t.Fatalf("%d events are open on the board; want %d", len(items), len(open))
 		}
 	})
+}
+
+// TestOpenEventsOfASealedHostAreReadable gives a Board more open events of a sealed host than one
+// report of a host-agent may contain. A different relay must be able to read the Board's reports.
+func TestOpenEventsOfASealedHostAreReadable(t *testing.T) {
+	board, want := NewBoard(), 3*notice.MaxSealed
+	open := []string{}
+	for n := range want {
+		e := notice.Event{
+			ID: fmt.Sprint("event", n), Kind: notice.Sealed, At: time.Unix(1, 0), Pushes: []notice.Push{{Target: "browser", Data: []byte("secret")}},
+		}
+		open = append(open, e.ID)
+		board.Take("t", "h", notice.Report{Instance: "agent", Seq: uint64(n + 1), Open: open, Events: []notice.Event{e}})
+	}
+	events := 0
+	for _, r := range board.reports("t")["h"] {
+		body, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := notice.ReadReport(body)
+		if err != nil {
+			t.Errorf("a report of open events is refused: %v", err)
+		}
+		events += len(read.Events)
+	}
+	if events != want {
+		t.Errorf("the reports have %d events; want %d", events, want)
+	}
 }
