@@ -183,10 +183,15 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 	now := time.Now().UTC()
 	b.withdrawLocked(tenant, host, h, &r, now)
 	for _, e := range r.Events {
-		if _, known := h.open[e.ID]; known || !e.Kind.Needs() || !slices.Contains(r.Open, e.ID) {
+		before, known := h.open[e.ID]
+		same := known && (before.Digest() == e.Digest() || r.Seq <= h.seq) // this relay has received that report itself
+		if same || !e.Kind.Needs() || !slices.Contains(r.Open, e.ID) {
 			continue
 		}
-		h.open[e.ID], h.merged.only[e.ID] = e, true
+		h.open[e.ID] = e
+		if !known {
+			h.merged.only[e.ID] = true
+		}
 		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, handled: true})
 	}
 }

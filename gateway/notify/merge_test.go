@@ -105,3 +105,25 @@ func TestOpenEventsOfASealedHostAreReadable(t *testing.T) {
 		t.Errorf("the reports have %d events; want %d", events, want)
 	}
 }
+
+// TestChangedQuestionIsMerged reports a question to a Board directly, and reports it again through
+// a different relay, with a new text and for one subject only. The Board must then have the
+// question for this subject only, and give it to followers without a second notification.
+func TestChangedQuestionIsMerged(t *testing.T) {
+	board := NewBoard()
+	e := notice.Event{ID: "q", Kind: notice.Question, Session: "s:/1", Text: "before", At: time.Unix(1, 0)}
+	r := notice.Report{Instance: "agent", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}}
+	board.Take("t", "h", r)
+	var items []Item
+	board.Subscribe(func(item Item) { items = append(items, item) })
+	e.Text, e.Only = "after", "ada"
+	r.Seq, r.Events = 2, []notice.Event{e}
+	board.merge("t", "h", r)
+	if now, _ := board.Open("t", "h", e.ID); now.Only != "ada" || now.Text != "after" {
+		t.Errorf("the Board has the question %q for subject %q; want %q for ada", now.Text, now.Only, e.Text)
+	}
+	board.merge("t", "h", r)
+	if len(items) != 1 || items[0].Change != Raised || !items[0].handled {
+		t.Errorf("followers got %+v; want the changed question once, as handled by the other relay", items)
+	}
+}
