@@ -55,6 +55,7 @@ type hostEvents struct {
 	instance string
 	seq      uint64                  // number of the last report that this relay received
 	open     map[string]notice.Event // open events from the host-agent, by ID
+	lacks    bool                    // the latest report names an open event that is not in open
 	merged   mergedEvents
 	own      map[string]notice.Event // events that the relay itself has detected, by ID
 	over     []string                // IDs of events that need no action, oldest first
@@ -127,7 +128,10 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	for _, e := range r.Events {
 		b.takeEventLocked(h, Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now}, r.Open, late)
 	}
-	ack.Again = !late && len(h.open) < len(r.Open)
+	if !late {
+		h.lacks = len(h.open) < len(r.Open)
+		ack.Again = h.lacks
+	}
 	return ack
 }
 
@@ -194,6 +198,7 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 		}
 		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, handled: true})
 	}
+	h.lacks = len(h.open) < len(r.Open)
 }
 
 // reports returns a tenant's open events as reports, with one or more parts for each
@@ -378,4 +383,12 @@ func (b *Board) Heard(tenant, host string) bool {
 	defer b.mu.Unlock()
 	h := b.hosts[hostKey{tenant, host}]
 	return h != nil && h.instance != ""
+}
+
+// knowsOpen reports whether the Board has all open events of the host.
+func (b *Board) knowsOpen(tenant, host string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hosts[hostKey{tenant, host}]
+	return h != nil && h.instance != "" && !h.lacks
 }

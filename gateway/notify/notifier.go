@@ -496,7 +496,7 @@ func (n *Notifier) isOpen(ctx context.Context, job *Job) (current notice.Event, 
 		release = n.cfg.Follow(ctx, job.Tenant)
 	}
 	current, open = n.cfg.Board.Open(job.Tenant, job.Host, job.Event.ID)
-	return current, open, open || n.cfg.Board.Heard(job.Tenant, job.Host), release
+	return current, open, open || n.cfg.Board.knowsOpen(job.Tenant, job.Host), release
 }
 
 func (n *Notifier) end(job *Job, o outcome) {

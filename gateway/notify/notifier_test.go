@@ -432,6 +432,30 @@ func TestStoredJobsSurviveARestart(t *testing.T) {
 	})
 }
 
+// TestNotificationWaitsForTheOpenEvents: a relay restarts while a notification waits for its time.
+// The host-agent's first report names the open event, and the relay requests it in full. Until it
+// arrives, the relay must not take the event for ended: it sends the notification in the end.
+func TestNotificationWaitsForTheOpenEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFixture(t)
+		d.way(one, nil)
+		d.Looking("t", "ada")
+		ask := event(1, notice.Approval)
+		d.says([]notice.Event{ask})
+		d.stop()
+		d.start()
+		defer d.stop()
+		d.seq++
+		if ack := d.board.Take("t", "h", notice.Report{Instance: "agent", Seq: d.seq, Open: []string{ask.ID}}); !ack.Again {
+			t.Error("the relay lacks an open event, and does not request it")
+		}
+		time.Sleep(15 * time.Second)
+		d.says([]notice.Event{ask})
+		time.Sleep(time.Minute)
+		d.want("127.0.0.1", 1)
+	})
+}
+
 // TestTargetsAreChecked: SetTarget refuses each bad target with the reason, and the
 // 17th target. SetTimes refuses malformed quiet hours.
 func TestTargetsAreChecked(t *testing.T) {
