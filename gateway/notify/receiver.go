@@ -121,6 +121,19 @@ func (r *Receiver) hostChanged(host registry.Host) {
 	}
 }
 
+// noteOnline records that the tenant's hosts have been online if they are now. The registry does
+// not report those that have stayed online since before the relay's start.
+func (r *Receiver) noteOnline(tenant string) {
+	hosts := r.cfg.Registry.Hosts(tenant)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, host := range hosts {
+		if key := (hostKey{host.Tenant, host.Name}); host.State == registry.Online && r.hosts[key] == nil {
+			r.hosts[key] = &away{was: true}
+		}
+	}
+}
+
 // reportAway adds an event if the host is still offline.
 func (r *Receiver) reportAway(key hostKey, h *away, timer *time.Timer, host registry.Host) {
 	r.mu.Lock()
@@ -148,6 +161,7 @@ func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err err
 		return nil, err
 	}
 	leave := r.join(tenant, conn)
+	r.noteOnline(tenant)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
