@@ -33,7 +33,7 @@ const (
 	MaxBoxes   = 17       // recipients of an item: the host and 16 devices
 	MaxLife    = 7 * 24 * time.Hour
 	MaxItem    = 64 << 10  // bytes of an item in JSON
-	MaxBatch   = 384 << 10 // bytes of the items in a batch
+	MaxBatch   = 384 << 10 // bytes of the offers in a batch
 	MaxDevices = 256       // devices whose keys a host-agent keeps
 	MaxOwn     = MaxBoxes - 1
 

@@ -411,12 +411,13 @@ func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 		return key.Tenant == tenant && key.Host == host && e.Result == nil && // expired items too, because the host-agent reports them
 			!slices.Contains(r.Without, e.Who.Subject)
 	}) {
-		data, _ := json.Marshal(&s.Item) // all fields can be encoded
+		o := k.offer(&s, host)
+		data, _ := json.Marshal(&o) // all fields can be encoded
 		if size += len(data); size > waiting.MaxBatch {
 			b.More = true
 			break
 		}
-		b.Items = append(b.Items, k.offer(&s, host))
+		b.Items = append(b.Items, o)
 	}
 	for _, id := range r.Devices {
 		if k.cfg.Removed(tenant, id) {

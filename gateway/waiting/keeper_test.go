@@ -1,6 +1,9 @@
 package waiting
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,5 +39,33 @@ func TestFinishedItemsStayUnlessTheirRoomIsEnough(t *testing.T) {
 		if oldest != c.oldest || fits != c.fits {
 			t.Errorf("for %d bytes, reserveNow = %q, %v; want %q, %v", c.size, oldest, fits, c.oldest, c.fits)
 		}
+	}
+}
+
+// TestBatchIsBoundedWithItsAuthors fills a host with small items whose authors have long lists of
+// channels. The answer to the host-agent must fit into a NATS message, and further batches must
+// follow.
+func TestBatchIsBoundedWithItsAuthors(t *testing.T) {
+	k := &Keeper{items: map[desk.Key]*entry{}, cfg: Config{
+		Standing: func(who auth.Client) (auth.Client, bool) { return who, true },
+		Sign:     func([]byte) (key, signature []byte) { return nil, nil },
+	}}
+	channels := strings.Fields(strings.Repeat(strings.Repeat("c", 500)+" ", 10)) // a token may have them
+	for n := range ofHost {
+		e := &entry{Stored: Stored{Who: auth.Client{Tenant: "acme", Subject: fmt.Sprint("ada", n/ofPerson), Hosts: []string{"*"}, Channels: channels}}}
+		e.Item.ID = fmt.Sprintf("%032x", n)
+		k.items[desk.Key{Tenant: "acme", Host: "laptop", ID: e.Item.ID}] = e
+	}
+	b := k.batch("acme", "laptop", &waiting.Request{})
+	body, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := json.Marshal(waiting.Answer{Batch: &waiting.Signed{Body: body}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(answer) >= 1<<20 || len(b.Items) == 0 || !b.More {
+		t.Errorf("the answer has %d items in %d bytes, and more = %v; want items in less than 1 MiB, and more", len(b.Items), len(answer), b.More)
 	}
 }
