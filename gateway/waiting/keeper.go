@@ -325,7 +325,13 @@ func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (rel
 		case oldest == "":
 			return nil, ErrFull
 		}
-		if err := k.change(desk.Key{Tenant: key.Tenant, Host: key.Host, ID: oldest}, func(*Stored) (*Stored, error) { return nil, nil }); err != nil {
+		err := k.change(desk.Key{Tenant: key.Tenant, Host: key.Host, ID: oldest}, func(old *Stored) (*Stored, error) {
+			if old != nil && old.waits(time.Now()) { // its author has renewed it meanwhile
+				return nil, ErrFull
+			}
+			return nil, nil
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -447,10 +453,19 @@ func (k *Keeper) offer(s *Stored, host string) waiting.Offer {
 func (k *Keeper) sweep(_ context.Context, unknown func(tenant, host string) bool) {
 	now := time.Now()
 	for key, e := range k.copied() {
-		if !unknown(key.Tenant, key.Host) && now.Sub(time.UnixMilli(e.Item.Expires)) < keepFor {
+		stays := func(s *Stored) bool {
+			return !unknown(key.Tenant, key.Host) && now.Sub(time.UnixMilli(s.Item.Expires)) < keepFor
+		}
+		if stays(&e) {
 			continue
 		}
-		if err := k.change(key, func(*Stored) (*Stored, error) { return nil, nil }); err != nil {
+		err := k.change(key, func(old *Stored) (*Stored, error) {
+			if old != nil && stays(old) { // its author has renewed it meanwhile
+				return old, nil
+			}
+			return nil, nil
+		})
+		if err != nil {
 			k.cfg.Log.Warn("old waiting item not removed", "tenant", key.Tenant, "host", key.Host, "error", err)
 		}
 	}

@@ -2,14 +2,18 @@ package waiting
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/store"
 	"ahprelay/broker/waiting"
 	"ahprelay/gateway/desk"
+	"ahprelay/test/natssite"
 )
 
 // TestFinishedItemsStayUnlessTheirRoomIsEnough has a tenant whose items leave 100 bytes, and a
@@ -67,5 +71,53 @@ func TestBatchIsBoundedWithItsAuthors(t *testing.T) {
 	}
 	if len(answer) >= 1<<20 || len(b.Items) == 0 || !b.More {
 		t.Errorf("the answer has %d items in %d bytes, and more = %v; want items in less than 1 MiB, and more", len(b.Items), len(answer), b.More)
+	}
+}
+
+// TestRenewedItemIsNotRemoved: a person gives an expired item a new time at a different relay. A
+// relay that has not learned of it removes old items, and makes room for a new item. Neither must
+// remove the renewed item.
+func TestRenewedItemIsNotRemoved(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	sealer, err := site.Keys.Sealer("waiting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := store.Start(t.Context(), store.Config{Conn: site.Relays(t), Sealer: sealer, Name: "waiting items", Stream: Stream, Subjects: Subjects})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(records.Close)
+	natssite.Next(t, "all that the stream has", records.Ready())
+
+	now, ada := time.Now(), auth.Client{Tenant: "acme", Subject: "ada"}
+	k := &Keeper{cfg: Config{Store: records, Log: slog.New(slog.DiscardHandler)}, items: map[desk.Key]*entry{}}
+	for n := range ofPerson {
+		e := &entry{Stored: Stored{Who: ada}}
+		e.Item.ID, e.Item.Expires = fmt.Sprintf("%032x", n), now.Add(time.Hour).UnixMilli()
+		k.items[desk.Key{Tenant: "acme", Host: "laptop", ID: e.Item.ID}] = e
+	}
+	renewed := desk.Key{Tenant: "acme", Host: "laptop", ID: fmt.Sprintf("%032x", 0)}
+	if err := k.change(renewed, func(*Stored) (*Stored, error) { s := k.items[renewed].Stored; return &s, nil }); err != nil {
+		t.Fatal(err)
+	}
+	k.items[renewed].Item.Expires = now.Add(-2 * keepFor).UnixMilli() // as the relay knows it
+
+	defer desk.Follow(records, prefix, func(key desk.Key, r store.Record) {
+		if r.Data == nil { // the relay learns of removals only
+			k.apply(key, r)
+		}
+	})()
+
+	k.sweep(t.Context(), func(string, string) bool { return false })
+	if records.Get(renewed.In(prefix)).Data == nil {
+		t.Error("the removal of old items has removed the renewed item")
+	}
+	if _, err := k.reserve(desk.Key{Tenant: "acme", Host: "laptop", ID: "new"}, ada, &waiting.Item{}); !errors.Is(err, ErrFull) {
+		t.Errorf("reserve = %v; want %v", err, ErrFull)
+	}
+	if records.Get(renewed.In(prefix)).Data == nil {
+		t.Error("a new item has taken the place of the renewed item")
 	}
 }
