@@ -107,21 +107,23 @@ func keepOnly(h http.Header, keep func(cookie) bool) {
 }
 
 // dropForeignCookies removes cookies from a request as described above, if they are
-// longer than spareCookies.
+// longer than spareCookies. Of the session cookies, it leaves maxOwnCookies.
 func (c *Canvases) dropForeignCookies(h http.Header, origin string) {
 	own, known := c.Origin.cookieName(), c.cookies.of(origin)
 	size, room, owns := 0, spareCookies, 0
 	for _, one := range cookiesOf(h) {
 		if one.name == own {
+			owns++
 			continue
 		}
 		if size += one.size(); known(one.name) {
 			room -= one.size()
 		}
 	}
-	if size <= spareCookies && len(h["Cookie"]) <= 1 {
+	if size <= spareCookies && owns <= maxOwnCookies && len(h["Cookie"]) <= 1 {
 		return
 	}
+	owns = 0
 	keepOnly(h, func(one cookie) bool {
 		switch {
 		case one.name == own:

@@ -54,6 +54,18 @@ func TestForeignCookiesAreDroppedBeyondTheSpareRoom(t *testing.T) {
 	}
 }
 
+// Without https, a canvas plants many long session cookies for all canvases. The relay passes on
+// maxOwnCookies of them, the oldest first, so that the request's header is not too long.
+func TestPlantedSessionCookiesAreDropped(t *testing.T) {
+	c := New(Config{Origin: Origin{Scheme: "http", Domain: "canvas.example.com"}})
+	h := http.Header{"Cookie": {"ahp-canvas=own; theme=dark" + strings.Repeat("; ahp-canvas="+strings.Repeat("x", 4000), 100)}}
+	c.dropForeignCookies(h, "one")
+	kept := cookiesOf(h)
+	if len(kept) != maxOwnCookies+1 || kept[0].text != "ahp-canvas=own" || kept[1].text != "theme=dark" {
+		t.Errorf("%d cookies pass; want the own session, the theme, and %d planted sessions", len(kept), maxOwnCookies-1)
+	}
+}
+
 // An application sets more cookies than browsers keep. The relay forgets the oldest
 // names above maxCookies, and the oldest origins above maxOrigins.
 func TestKnownCookiesAreBounded(t *testing.T) {
