@@ -336,7 +336,10 @@ func (a *audience) endIdle() {
 func (a *audience) closeLocked() {
 	up := a.up
 	a.endLocked(ahp.CloseShuttingDown, "")
-	a.pool.cfg.Spawn(func() { up.Close(1000, "no viewers") })
+	a.pool.cfg.Spawn(func() {
+		up.Close(1000, "no viewers")
+		(*inbox)(a).Closed(ahp.CloseShuttingDown, "") // work frees the pieces of an incomplete message
+	})
 }
 
 func (a *audience) endLocked(code ahp.CloseCode, reason string) {

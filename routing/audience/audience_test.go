@@ -359,3 +359,23 @@ func TestPiecesAreReassembled(t *testing.T) {
 		}
 	})
 }
+
+// TestEndedAudienceKeepsNoBytes ends an audience without viewers while a message of the host is
+// incomplete. The bytes of that message must no longer count as kept: the relay's memory budget
+// would count them forever.
+func TestEndedAudienceKeepsNoBytes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		h.client.Deliver([]routing.Frame{{Data: encode(make([]byte, 1000), true, false, false), Credit: 1000}})
+		a.v.Close(1000, "")
+		time.Sleep(linger)
+		if !h.isClosed() {
+			t.Error("the connection is open without viewers; want it closed")
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.kept != 0 {
+			t.Errorf("an ended audience keeps %d bytes; want none", w.kept)
+		}
+	})
+}
