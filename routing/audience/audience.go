@@ -40,6 +40,7 @@ type audience struct {
 	waiting   []*sharedRequest          // requests that wait because too many are pending
 	lastID    int64
 	seq       int64  // the highest serverSeq received
+	acted     int64  // no action with this serverSeq or a lower one follows
 	at        uint64 // messages received from the host
 	ended     bool
 	idle      *time.Timer
@@ -252,7 +253,7 @@ func (a *audience) notified(s *hostMessage) {
 		if seq, err := s.env.Said.Seq(); err == nil {
 			i.seq = seq
 		}
-		a.seq = max(a.seq, i.seq)
+		a.seq, a.acted = max(a.seq, i.seq), max(a.acted, i.seq)
 	}
 	f := a.feeds[string(s.env.Channel)]
 	switch {

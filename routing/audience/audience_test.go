@@ -379,3 +379,20 @@ func TestEndedAudienceKeepsNoBytes(t *testing.T) {
 		}
 	})
 }
+
+// TestCrowdGetsNoActionOfItsSnapshot lets a host send an action after a snapshot that contains it.
+// A viewer in a crowd must not get that action, because it would apply it twice.
+func TestCrowdGetsNoActionOfItsSnapshot(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		a.ask(1, "subscribe", `{"channel":"mock:/1"}`)
+		h.messages()
+		answer := result(1, `{"snapshot":`+snapshot("mock:/1", 8)+`}`)
+		h.say(answer)
+		a.want(answer)
+		h.say(action("mock:/1", 7))
+		h.say(action("mock:/1", 8))
+		h.say(action("mock:/1", 9))
+		a.want(action("mock:/1", 9))
+	})
+}

@@ -73,13 +73,13 @@ func (a *audience) gather() {
 }
 
 // settled reports whether a viewer will get every later message on its channels: it waits for no
-// answer and no snapshot.
+// answer and no snapshot, and the host sends no more actions that its snapshots contain.
 func (v *Viewer) settled() bool {
 	if v.phase != live || v.flying > 0 || v.asked > 0 || len(v.held) > 0 || len(v.out) > 0 || len(v.subscriptions) == 0 {
 		return false
 	}
 	for _, s := range v.subscriptions {
-		if !s.taken || s.asks > 0 || s.floor > v.in.seq {
+		if !s.taken || s.asks > 0 || s.floor > v.in.acted {
 			return false
 		}
 	}

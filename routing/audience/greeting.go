@@ -133,6 +133,7 @@ func (a *audience) greeted(ans *answer) {
 		case "snapshots":
 		case "serverSeq":
 			a.seq = max(a.seq, seqOf(value))
+			a.acted = a.seq // the audience has no subscription yet
 		default:
 			name, _ := json.Marshal(string(key)) // never fails
 			a.base = append(append(append(append(a.base, name...), ':'), value...), ',')
