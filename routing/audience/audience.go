@@ -38,6 +38,7 @@ type audience struct {
 	requests  map[string]*sharedRequest // by content
 	underWay  map[int64]*sharedRequest  // requests pending at the host, by id
 	waiting   []*sharedRequest          // requests that wait because too many are pending
+	asked     int                       // bytes of the unanswered requests
 	lastID    int64
 	seq       int64  // the highest serverSeq received
 	acted     int64  // no action with this serverSeq or a lower one follows

@@ -396,3 +396,40 @@ func TestCrowdGetsNoActionOfItsSnapshot(t *testing.T) {
 		a.want(action("mock:/1", 9))
 	})
 }
+
+// TestUnansweredRequestsAreBounded sends long requests, while the host does not answer. The audience
+// keeps a request until its answer, also if the viewer leaves, and the relay's memory budget does not
+// count it. So beyond the bound, viewers must get an error. After the host's answers, the next request
+// must reach the host.
+func TestUnansweredRequestsAreBounded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		long := strings.Repeat("x", 1<<20)
+		asks := func(c *clientEnd, id any, uri string) { c.ask(id, "resourceRead", fmt.Sprintf(`{"uri":"x:/%s"}`, uri)) }
+		sent := 0
+		for n := range maxAskedBytes >> 20 {
+			c := w.begun(fmt.Sprint("viewer", n))
+			c.messages()
+			asks(c, 1, fmt.Sprint(n, long))
+			asks(c, long, fmt.Sprint("short", n))
+			c.v.Close(1000, "")
+			sent += len(h.messages())
+		}
+		asks(a, 1, "y"+long)
+		a.ask(2, "subscribe", fmt.Sprintf(`{"channel":"mock:/%s"}`, long))
+		if got := a.messages(); len(got) != 2 || slices.ContainsFunc(got, func(m string) bool { return !strings.Contains(m, `"code":4290`) }) {
+			t.Errorf("the viewer got %d messages, %.200q; want error 4290 twice", len(got), got)
+		}
+		if got := h.messages(); len(got) != 0 {
+			t.Errorf("the host got %d messages above the bound; want none", len(got))
+		}
+		for n := range sent {
+			h.say(result(n+1, `{"data":""}`))
+		}
+		spaced()
+		asks(a, 3, "y"+long)
+		if got := h.messages(); len(got) != 1 {
+			t.Errorf("after its answers, the host got %d messages; want the request", len(got))
+		}
+	})
+}

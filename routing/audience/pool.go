@@ -19,6 +19,7 @@ const (
 	maxChannels      = 4096    // of an audience; equal to the bound of ahp/view
 	maxSubscriptions = 1024    // channels of one viewer
 	maxAsked         = 64      // unanswered requests of one viewer
+	maxAskedBytes    = 8 << 20 // unanswered requests of an audience, with the ids of its viewers' requests
 	maxUnderWay      = 256     // requests of an audience that are pending at the host; further requests wait
 	maxHeldBytes     = 8 << 20 // bytes held for one viewer until its snapshots arrive
 	maxHeldItems     = 1 << 16

@@ -99,11 +99,13 @@ func (a *audience) ask(method string, params, channel []byte, w *waiter) {
 	if q == nil {
 		q = &sharedRequest{key: key, request: request, rested: true}
 		a.requests[key] = q
+		a.asked += len(key)
 	}
 	if w.subscription != nil {
 		q.feed = w.subscription.feed // if no viewer waited, its earlier feed may be forgotten
 	}
 	w.viewer.asked++
+	a.asked += len(w.id)
 	q.waiting = append(q.waiting, w)
 	if q.feed != nil {
 		q.feed.asked++
@@ -120,6 +122,7 @@ func (a *audience) turn(q *sharedRequest) {
 	case q.asked, q.inLine, !q.rested:
 	case len(q.waiting) == 0:
 		delete(a.requests, q.key)
+		a.asked -= len(q.key)
 	case len(a.underWay) >= maxUnderWay:
 		q.inLine = true
 		a.waiting = append(a.waiting, q)
@@ -169,6 +172,7 @@ func (a *audience) answered(ans *answer) {
 		a.seq = max(a.seq, ans.seq)
 	}
 	for _, w := range flying {
+		a.asked -= len(w.id)
 		a.answerOne(w, ans)
 	}
 	if q.feed != nil {

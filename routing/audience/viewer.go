@@ -159,7 +159,7 @@ func (v *Viewer) request(env *ahp.Envelope) {
 	switch {
 	case method == "ping" && !mcp:
 		v.reply(ahp.AppendResult(nil, env.ID, nil))
-	case v.asked >= maxAsked:
+	case v.asked >= maxAsked, v.in != nil && v.in.asked+len(env.ID)+len(env.Params)+len(env.Channel) > maxAskedBytes:
 		v.refuse(env, ahp.CodeRateLimited, "too many unanswered requests")
 	case method == "initialize" && !mcp:
 		v.initialize(env)
