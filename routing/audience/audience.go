@@ -46,6 +46,7 @@ type audience struct {
 	ended     bool
 	idle      *time.Timer
 	out       [][]byte // messages for the host; sendAll sends them
+	unsent    int      // bytes of out
 	sending   bool
 
 	in inboxState
@@ -242,7 +243,9 @@ func (a *audience) answerHost(env *ahp.Envelope) {
 	if params, ok := ahp.MemberOf(env.Params, "channel"); env.Channel != nil && (!ok || params.Raw == nil) {
 		answer = ahp.AppendChannel(answer, env.Channel)
 	}
-	a.send(answer)
+	if a.send(answer); a.unsent > maxUnsent {
+		a.closeLocked(ahp.CloseResync, "the host takes no answers")
+	}
 }
 
 // notified delivers a notification to its channel's subscribers, or to all viewers if
@@ -330,14 +333,14 @@ func (a *audience) endIdle() {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
 	if len(a.viewers) == 0 && !a.ended {
-		a.closeLocked()
+		a.closeLocked(ahp.CloseShuttingDown, "")
 	}
 }
 
-// closeLocked ends the audience and its connection to the host.
-func (a *audience) closeLocked() {
+// closeLocked ends the audience and its connection to the host. Its viewers get the code and reason.
+func (a *audience) closeLocked(code ahp.CloseCode, reason string) {
 	up := a.up
-	a.endLocked(ahp.CloseShuttingDown, "")
+	a.endLocked(code, reason)
 	a.pool.cfg.Spawn(func() {
 		up.Close(1000, "no viewers")
 		(*inbox)(a).Closed(ahp.CloseShuttingDown, "") // work frees the pieces of an incomplete message
@@ -420,6 +423,7 @@ func (a *audience) leaveFeed(f *feed) {
 
 func (a *audience) send(message []byte) {
 	a.out = append(a.out, message)
+	a.unsent += len(message)
 	if !a.sending {
 		a.sending = a.pool.cfg.Spawn(a.sendAll)
 	}
@@ -431,7 +435,7 @@ func (a *audience) sendAll() {
 	for {
 		a.pool.mu.Lock()
 		out := a.out
-		a.out = nil
+		a.out, a.unsent = nil, 0
 		a.sending = len(out) > 0 && !a.ended
 		sending, up := a.sending, a.up
 		a.pool.mu.Unlock()

@@ -433,3 +433,29 @@ func TestUnansweredRequestsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestHostThatTakesNoAnswersIsLeft sends requests from a host that takes none of the answers. The
+// audience must not keep more and more answers: beyond the bound, it must end.
+func TestHostThatTakesNoAnswersIsLeft(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		blocked := make(chan struct{})
+		defer close(blocked)
+		h.mu.Lock()
+		h.answer = func(*hostEnd, string, string, string, json.RawMessage) { <-blocked }
+		h.mu.Unlock()
+		a.ask(1, "resourceRead", `{"uri":"x:/1"}`)
+		synctest.Wait()
+		ping := fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"ping","params":{"channel":"ahp-root://"}}`, strings.Repeat("x", 1<<20))
+		for range maxUnsent>>20 - 1 {
+			h.say(ping)
+		}
+		if len(a.closes()) != 0 {
+			t.Errorf("the viewer was closed with %v below the bound; want it open", a.closes())
+		}
+		h.say(ping, ping)
+		if !slices.Equal(a.closes(), []ahp.CloseCode{ahp.CloseResync}) || !h.isClosed() {
+			t.Errorf("the viewer was closed with %v, and the connection to the host is closed: %t; want CloseResync, and it closed", a.closes(), h.isClosed())
+		}
+	})
+}

@@ -124,7 +124,7 @@ func (a *audience) greeted(ans *answer) {
 				v.phase = fresh // the viewer may try again
 			}
 		}
-		a.closeLocked()
+		a.closeLocked(ahp.CloseShuttingDown, "")
 		return
 	}
 	a.base = []byte{}

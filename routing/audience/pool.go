@@ -15,13 +15,14 @@ import (
 // Bounds of audiences. Beyond a bound, the relay answers with an error, or closes the
 // viewer with 1012.
 const (
-	maxKinds         = 16      // audiences of one link
-	maxChannels      = 4096    // of an audience; equal to the bound of ahp/view
-	maxSubscriptions = 1024    // channels of one viewer
-	maxAsked         = 64      // unanswered requests of one viewer
-	maxAskedBytes    = 8 << 20 // unanswered requests of an audience, with the ids of its viewers' requests
-	maxUnderWay      = 256     // requests of an audience that are pending at the host; further requests wait
-	maxHeldBytes     = 8 << 20 // bytes held for one viewer until its snapshots arrive
+	maxKinds         = 16       // audiences of one link
+	maxChannels      = 4096     // of an audience; equal to the bound of ahp/view
+	maxSubscriptions = 1024     // channels of one viewer
+	maxAsked         = 64       // unanswered requests of one viewer
+	maxAskedBytes    = 8 << 20  // unanswered requests of an audience, with the ids of its viewers' requests
+	maxUnsent        = 16 << 20 // messages for the host, above which the audience answers no more requests of the host
+	maxUnderWay      = 256      // requests of an audience that are pending at the host; further requests wait
+	maxHeldBytes     = 8 << 20  // bytes held for one viewer until its snapshots arrive
 	maxHeldItems     = 1 << 16
 )
 
