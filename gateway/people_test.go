@@ -479,7 +479,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "own"})
 	bob.refused(400, "above your own", "POST", "/api/tokens", map[string]any{"level": "approve"})
 	bob.refused(400, "not a host", "POST", "/api/tokens", map[string]any{"hosts": []string{"other"}})
-	for _, pattern := range []string{"file:///*", "file:*", "FILE:///etc/*", "vscode-remote://box/etc", "git-blob:/*"} { // bob reads no files, because his channels name none
+	for _, pattern := range []string{"file:///*", "file:*", "FILE:///etc/*", "vscode-remote://box/etc", "git-blob:/*", "%66ile:///*", "file%3A///c:/*"} { // bob reads no files, because his channels name none
 		bob.refused(400, "you may not read", "POST", "/api/tokens", map[string]any{"level": "look", "channels": []string{"*", pattern}})
 	}
 	bob.do("POST", "/api/tokens", map[string]any{"level": "look", "channels": []string{"mock:/1", "ahp-chat:*"}}, nil)

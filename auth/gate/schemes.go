@@ -44,4 +44,4 @@ func isHosts(uri string) bool {
 // NamesContent reports whether a pattern in a token's channels names files, or other
 // content with a rule of its own. Below the level operate, such a pattern permits reading,
 // which the permission for all channels does not include.
-func NamesContent(pattern string) bool { return isHosts(pattern) }
+func NamesContent(pattern string) bool { return isHosts(canonicalPattern(pattern)) }

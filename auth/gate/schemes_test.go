@@ -126,6 +126,24 @@ func TestSchemesTableHasAllRules(t *testing.T) {
 	}
 }
 
+// TestNamesContentReadsPatternsAsTheGate gives a client with the level look all channels and a
+// pattern of files, in each spelling. If the client can read a file of the host by the pattern,
+// NamesContent must report the pattern.
+func TestNamesContentReadsPatternsAsTheGate(t *testing.T) {
+	for _, spelling := range []struct{ pattern, file string }{
+		{"file:///*", "file:///etc/passwd"},
+		{"%66ile:///etc/*", "file:///etc/passwd"},
+		{"%66%69%6C%65:///etc/passwd", "file:///etc/passwd"},
+		{"file%3A///c:/*", "file:///c:/secret.txt"},
+		{"vscode%2Dremote://box/*", "vscode-remote://box/etc/passwd"},
+	} {
+		c := looker(t, auth.AccessRead, false, auth.All, spelling.pattern)
+		if reads := c.reads(spelling.file); !reads || !gate.NamesContent(spelling.pattern) {
+			t.Errorf("%s reads %s: %v, and names content: %v; want true, true", spelling.pattern, spelling.file, reads, gate.NamesContent(spelling.pattern))
+		}
+	}
+}
+
 // blobOf returns the URI of a file at a revision in a session's repository, as VS Code's host
 // writes it.
 func blobOf(session, sha, path string) string {
