@@ -135,11 +135,19 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	server := relay.server.Load()
 	set := func(rules []oidc.Rule) { server.people.SignIn = []*oidc.SignIn{signInAt(t, issuer, rules)} }
 	set(rulesOf("dev", auth.AccessRead))
+	var limited struct{ Token string }
+	ann.do("POST", "/api/tokens", map[string]any{}, &limited) // ann's own token still has the level operate
+	if who, err := relay.Keys().Tokens().VerifyClient(limited.Token); err != nil || who.Access != auth.AccessRead {
+		t.Errorf("after the rules have changed, ann makes a token %+v, %v; want the level look", who, err)
+	}
 	if status, said := ann.renew(); status != http.StatusOK || ann.in.Level != "look" {
 		t.Errorf("ann renews after the rules have changed: HTTP %d %s; want 200, with level look", status, said)
 	}
 	set(rulesOf("boss", auth.AccessWrite))
 	ann.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {ann.in.Device}})
+	ann.refused(403, oidc.ErrNoRule.Error(), "POST", "/api/tokens", map[string]any{"level": "look"})
+	ann.refused(403, oidc.ErrNoRule.Error(), "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
+	ann.refused(403, oidc.ErrNoRule.Error(), "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
 	short := rulesOf("dev", auth.AccessWrite)
 	short[0].MaxTTL = time.Hour
 	set(short)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"time"
 
 	"ahprelay/auth"
 	"ahprelay/auth/people"
@@ -64,7 +65,7 @@ func (a *shares) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 	}
 	who := people.Person{Tenant: host.Tenant, Subject: byAgent(host.Host), Access: auth.AccessWrite, Hosts: []string{host.Host}, Files: true, Origins: host.Derive()}
 	if ask.Do == "make" {
-		a.makeShare(w, r, who, "", shareAsk{host.Host, ask.Session, ask.Level, ask.Seconds, ask.People, ask.Files})
+		a.makeShare(w, r, who, "", time.Time{}, shareAsk{host.Host, ask.Session, ask.Level, ask.Seconds, ask.People, ask.Files})
 		return
 	}
 	a.listOrEnd(w, r, who, host, ask)

@@ -139,6 +139,11 @@ func (a *invitations) serveInvite(w http.ResponseWriter, r *http.Request, who pe
 		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with subject, level and hosts"))
 		return
 	}
+	who, _, err := a.granter(who, device)
+	if err != nil {
+		a.mayNotGrant(w, err)
+		return
+	}
 	gives, err := narrowed(who, ask.Level, ask.Hosts, nil)
 	person := people.Person{
 		Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: gives.Hosts, Channels: gives.Channels, Methods: gives.Methods,

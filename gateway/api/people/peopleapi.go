@@ -67,6 +67,15 @@ func (a *base) failed(w http.ResponseWriter, err error) {
 	authn.WriteError(w, http.StatusInternalServerError, errors.New("the relay cannot use its store of people; see its log"))
 }
 
+// mayNotGrant responds to a person whose present authority is unknown or has ended.
+func (a *base) mayNotGrant(w http.ResponseWriter, err error) {
+	if errors.Is(err, people.ErrAway) {
+		a.failed(w, err)
+		return
+	}
+	authn.WriteError(w, http.StatusForbidden, err)
+}
+
 // serveRemoveDevice removes a device at all relays. If a device removes itself, the grants
 // derived from it stay, because its removal is no sign that they are misused.
 func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who people.Person, own string) {
@@ -216,6 +225,11 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with approve, code, host and level"))
 		return
 	}
+	who, _, err := a.granter(who, device)
+	if err != nil {
+		a.mayNotGrant(w, err)
+		return
+	}
 	request, err := a.People.Find(r.PathValue("id"), &who)
 	decision := people.Decision{Approve: say.Approve, Code: say.Code, Host: say.Host, Device: device}
 	switch {
@@ -310,6 +324,11 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with level, hosts, channels and seconds"))
 		return
 	}
+	who, until, err := a.granter(who, device)
+	if err != nil {
+		a.mayNotGrant(w, err)
+		return
+	}
 	client, err := narrowed(who, ask.Level, ask.Hosts, ask.Channels)
 	ttl := time.Duration(ask.Seconds) * time.Second
 	switch {
@@ -321,7 +340,7 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 	case ttl < 0 || ttl > maxTokenTTL:
 		err = fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxTokenTTL.Seconds()))
 	}
-	client.Device, client.Expires = device, a.atMost(time.Now().Add(ttl), device)
+	client.Device, client.Expires = device, atMost(time.Now().Add(ttl), until)
 	var token, id string
 	if err == nil {
 		token, err = a.Caller.Keys.Tokens().IssueClient(client)

@@ -100,6 +100,11 @@ func (ask *shareAsk) share(who people.Person, device string) (people.Share, erro
 }
 
 func (a *shares) serveMakeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+	who, until, err := a.granter(who, device)
+	if err != nil {
+		a.mayNotGrant(w, err)
+		return
+	}
 	if !who.Owns() { // the owner decides who comes to the hosts
 		authn.WriteError(w, http.StatusForbidden, errors.New("only the host's owner can share its sessions"))
 		return
@@ -109,12 +114,13 @@ func (a *shares) serveMakeShare(w http.ResponseWriter, r *http.Request, who peop
 		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with host, session, level, seconds and people"))
 		return
 	}
-	a.makeShare(w, r, who, device, ask)
+	a.makeShare(w, r, who, device, until, ask)
 }
 
-func (a *shares) makeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string, ask shareAsk) {
+// makeShare makes a link that ends at until or earlier; zero means no limit.
+func (a *shares) makeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string, until time.Time, ask shareAsk) {
 	share, err := ask.share(who, device)
-	share.Expires = a.atMost(share.Expires, device)
+	share.Expires = atMost(share.Expires, until)
 	client := share.Client()
 	if err == nil {
 		_, err = a.Caller.Keys.Tokens().IssueClient(client) // to detect errors before the link is used

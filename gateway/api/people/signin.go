@@ -167,16 +167,27 @@ func (a *base) Allowed(p people.Person) (who auth.Client, until time.Time, err e
 	return who, until, nil
 }
 
-// atMost shortens the lifetime of a device's grant to that of its person's sign-in.
-func (a *base) atMost(expires time.Time, device string) time.Time {
+// granter returns a person with the present authority of the person's device, and when that
+// authority ends; zero means never. The device's token may be older than the rules that give
+// the authority, and a grant would outlive the token. Without a device, the person is
+// unchanged.
+func (a *base) granter(who people.Person, device string) (people.Person, time.Time, error) {
 	if device == "" {
-		return expires
+		return who, time.Time{}, nil
 	}
-	_, person, err := a.People.Device(device)
+	found, person, err := a.People.Device(device)
 	if err != nil {
-		return expires
+		return who, time.Time{}, err
 	}
-	if _, until, err := a.Allowed(person); err == nil && !until.IsZero() && until.Before(expires) {
+	now, until, err := a.Allowed(person)
+	found.Narrow(&now)
+	who.May(now)
+	return who, until, err
+}
+
+// atMost returns the earlier of two times. Zero as the second means never.
+func atMost(expires, until time.Time) time.Time {
+	if !until.IsZero() && until.Before(expires) {
 		return until
 	}
 	return expires
