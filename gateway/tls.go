@@ -182,6 +182,7 @@ type certFiles struct {
 	mu     sync.Mutex // guards the fields below
 	looked time.Time
 	seen   [2]fileMark
+	failed bool // the files could not be used when they were last read
 	loaded *tls.Certificate
 }
 
@@ -196,13 +197,15 @@ func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	defer f.mu.Unlock()
 	if now := time.Now(); now.Sub(f.looked) >= certLook {
 		f.looked = now
-		if seen := f.marks(); seen != f.seen {
-			if err := f.loadLocked(); err != nil {
-				f.log.Error("changed certificate unusable", "effect", "the previous certificate stays in use", "error", err)
-			} else {
+		if seen := f.marks(); seen != f.seen || f.failed {
+			err := f.loadLocked()
+			switch {
+			case err == nil:
 				f.log.Info("certificate reloaded", "file", f.cert, "expires", f.loaded.Leaf.NotAfter)
+			case seen != f.seen:
+				f.log.Error("changed certificate unusable", "effect", "the previous certificate stays in use", "error", err)
 			}
-			f.seen = seen // if the file was still being written, its mark changes again
+			f.seen, f.failed = seen, err != nil // a file may become readable without a new mark
 		}
 	}
 	return f.loaded, nil

@@ -133,6 +133,42 @@ func TestChangedCertificateIsLoaded(t *testing.T) {
 	awaitShown("two.example.com")
 }
 
+// A changed certificate's key cannot be used at first, and later it can, with the same time and
+// size: so is a key that a program renews, and makes readable for the relay afterwards. The
+// relay must load the certificate, and log the trouble once.
+func TestCertificateIsLoadedOnceItsKeyIsReadable(t *testing.T) {
+	cfg := certFilesOf(t, t.TempDir(), "one.example.com")
+	var log locked.Buffer
+	files := &certFiles{cert: cfg.CertFile, key: cfg.KeyFile, log: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := files.load(); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := selfSigned(t, "two.example.com", time.Now().Add(time.Hour))
+	renewed := time.Now().Add(time.Minute)
+	for _, step := range []struct {
+		key  []byte
+		want string
+	}{{bytes.Repeat([]byte("x"), len(key)), "one.example.com"}, {key, "two.example.com"}} {
+		write(t, cfg.CertFile, cert)
+		write(t, cfg.KeyFile, step.key)
+		for _, path := range []string{cfg.CertFile, cfg.KeyFile} {
+			if err := os.Chtimes(path, renewed, renewed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			files.looked = time.Time{} // a second has passed
+			shown, err := files.get(nil)
+			if err != nil || shown.Leaf.Subject.CommonName != step.want {
+				t.Errorf("the relay shows %s, %v; want %s", shown.Leaf.Subject.CommonName, err, step.want)
+			}
+		}
+	}
+	if n := strings.Count(log.String(), "certificate unusable"); n != 1 {
+		t.Errorf("the log reports the trouble %d times; want once:\n%s", n, log.String())
+	}
+}
+
 // StartRelay refuses a wrong TLS configuration, and names the flag.
 func TestTLSErrorsNameTheFlag(t *testing.T) {
 	dir := t.TempDir()
