@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/broker/registry"
 	"ahprelay/broker/resume"
 	"ahprelay/routing"
@@ -208,6 +209,29 @@ func TestMovingClientIsReadUntilItCloses(t *testing.T) {
 		h.wantClosed(ahp.CloseShuttingDown)
 		if n := len(h.messages()); n != 20 {
 			t.Errorf("the host got %d messages; want 20", n)
+		}
+	})
+}
+
+// A client with a token for a different host names a former connection at this host. The relay
+// must answer alike whether the host is online or not.
+func TestMovedClientsLearnNothingOfOtherHosts(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		status := func() int {
+			request := w.upgrade(w.token(func(c *auth.Client) { c.Hosts = []string{"other"} }))
+			request.Header.Set(resume.MovedHeader, ticket)
+			response, err := handshake{w.server.Handler()}.RoundTrip(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			return response.StatusCode
+		}
+		w.setState(registry.Online, "agent1", "")
+		online := status()
+		w.setState(registry.Offline, "", "asleep")
+		if offline := status(); offline != online {
+			t.Errorf("a client whose token is not for the host gets HTTP %d while the host is offline, and %d while it is online; want the same", offline, online)
 		}
 	})
 }

@@ -129,7 +129,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 		s.refuseFull(w, r, who)
 		return
 	}
-	if resume.TicketOf(r.Header, resume.MovedHeader) != "" && !s.hosts.online(hostKey{who.Tenant, r.PathValue("host")}) {
+	if resume.TicketOf(r.Header, resume.MovedHeader) != "" && who.MayReach(who.Tenant, r.PathValue("host")) && !s.hosts.online(hostKey{who.Tenant, r.PathValue("host")}) {
 		// Until the host is online, ahp-connect tries again, and answers its client's
 		// pings itself.
 		w.Header().Set("Retry-After", "1")
