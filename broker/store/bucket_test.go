@@ -185,7 +185,8 @@ func TestRecordsAreTakenOver(t *testing.T) {
 }
 
 // TestRecordsWhileTheStoreIsAway stops the store. Known records must stay readable, also after the
-// relay has restarted with its file. Changes must fail with ErrAway.
+// relay has restarted with its file. Changes must fail with ErrAway, and so must the read of a
+// record that is not known here: another relay may have made it.
 func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -216,6 +217,12 @@ func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	}
 	if again.Away() == nil {
 		t.Error("Away = nil although NATS is unreachable; want an error")
+	}
+	if got, err := again.Read("device.a"); err != nil || string(got) != `"ada's"` {
+		t.Errorf("device.a, from the file, reads as %s, %v; want ada's", got, err)
+	}
+	if got, err := again.Read("device.b"); !errors.Is(err, store.ErrAway) {
+		t.Errorf("a record that is not in the file reads as %s, %v; want %v", got, err, store.ErrAway)
 	}
 }
 

@@ -221,10 +221,14 @@ func (s *Store) Get(key string) Record {
 }
 
 // Read returns a record's data, or nil. If the record is not in memory, it asks the
-// stream, because a different relay may just have created the record.
+// stream, because a different relay may just have created the record. While the stream is
+// unreachable, the error then wraps ErrAway.
 func (s *Store) Read(key string) ([]byte, error) {
 	r := s.Get(key)
-	if r.Data == nil && r.Rev == 0 && s.Away() == nil && recordKey.MatchString(key) {
+	if r.Data == nil && r.Rev == 0 && recordKey.MatchString(key) {
+		if err := s.Away(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrAway, err)
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 		defer cancel()
 		if err := s.refresh(ctx, key); err != nil {
