@@ -237,7 +237,7 @@ func (f *family) good(relay *Relay) (names []string) {
 		names = append(names, "credential of a host-agent")
 	}
 	for _, way := range f.ways(relay) {
-		if _, good := relay.server.Load().people.Standing(way.Who); good {
+		if _, good, _ := relay.server.Load().people.Standing(way.Who); good {
 			names = append(names, "notification target")
 		}
 	}

@@ -589,9 +589,9 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	talks.do("DELETE", "/api/devices/"+byDefault.in.Device, nil, nil)
 	looks.do("DELETE", "/api/devices/"+looks.in.Device, nil, nil)
 
-	standing, good := relay.server.Load().people.Standing(auth.Client{Tenant: "default", Subject: ada.in.Subject, Device: talks.in.Device, Key: talks.key.Thumbprint()})
-	if !good || standing.Access != auth.AccessTalk {
-		t.Errorf("Standing of a device with level talk = %+v, %v; want level talk", standing, good)
+	standing, good, err := relay.server.Load().people.Standing(auth.Client{Tenant: "default", Subject: ada.in.Subject, Device: talks.in.Device, Key: talks.key.Thumbprint()})
+	if !good || err != nil || standing.Access != auth.AccessTalk {
+		t.Errorf("Standing of a device with level talk = %+v, %v, %v; want level talk", standing, good, err)
 	}
 
 	agent := newPhone(t, relay)

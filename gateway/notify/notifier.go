@@ -64,8 +64,9 @@ type Config struct {
 	Follow func(ctx context.Context, tenant string) (release func())
 
 	// Standing returns the current authority for the token that set a target, and false
-	// if that token is no longer valid. Required.
-	Standing func(auth.Client) (auth.Client, bool)
+	// if that token is no longer valid. An error means that this is unknown at present.
+	// Required.
+	Standing func(auth.Client) (auth.Client, bool, error)
 
 	// Capability returns the capability for an answer to a job's event, or "" if the
 	// person may not answer; see package gateway/api/notify. May be nil.
@@ -264,9 +265,10 @@ func (n *Notifier) planLocked(item *Item, p *Person, t *Target, now time.Time) {
 		planEndLocked(n, id, item, p, t, now)
 		return
 	}
-	who, good := n.standing(t)
+	who, good, err := n.standing(t)
 	quiet, mutes := n.TimesFor(p, who)
-	if !good || !t.wants(e.Kind) || !t.reads(e) || muted(mutes, item.Host, e, now) || !MayHear(who, item.Tenant, item.Host, e) {
+	gone := !good && err == nil // if it is unknown, do decides later
+	if gone || !t.wants(e.Kind) || !t.reads(e) || muted(mutes, item.Host, e, now) || !MayHear(who, item.Tenant, item.Host, e) {
 		return
 	}
 	due, until := now, now.Add(momentsFor)
@@ -420,13 +422,17 @@ func (n *Notifier) targetLocked(job *Job) *Target {
 	return nil
 }
 
+// unsureWait is the pause of a job while the person's authority is unknown.
+const unsureWait = 5 * time.Second
+
 // do sends a claimed job's notification. It drops the job if the person may no longer see
-// the event, or if the event has ended. For reportsGrace after the start, it postpones an
-// event of which no relay knows. It sends the event as it is now, because the question may have
-// changed since the job was made, or be for another subject only.
+// the event, or if the event has ended. It postpones the job while the person's authority is
+// unknown and, for reportsGrace after the start, an event of which no relay knows. It sends the
+// event as it is now, because the question may have changed since the job was made, or be for
+// another subject only.
 func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	now := time.Now()
-	who, good := n.standing(t)
+	who, good, err := n.standing(t)
 	current, open, known, release := n.isOpen(ctx, job)
 	defer release()
 	if open && !job.Withdrawn {
@@ -436,11 +442,14 @@ func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	}
 	e := &job.Event
 	switch {
-	case !good, !t.reads(e), !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:
+	case !good && err == nil, !t.reads(e), !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:
 		n.queue.done(job.ID, nil)
 		return
 	case now.After(job.Until):
 		n.end(job, outcome{result: Expired, why: "not delivered in time"})
+		return
+	case err != nil:
+		n.queue.retry(job.ID, now.Add(unsureWait), job.Tries, nil)
 		return
 	case job.Withdrawn || !e.Kind.Needs() || open:
 	case known: // the event has ended, although no relay has dropped the job

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,6 +110,7 @@ type fixture struct {
 	board   *notify.Board
 	shelf   *shelf
 	good    bool
+	unsure  atomic.Bool     // it is unknown whether grants are good
 	revoked map[string]bool // token ids
 	seq     uint64
 }
@@ -135,8 +137,13 @@ func (d *fixture) start() {
 	d.board = notify.NewBoard()
 	d.Notifier, err = notify.Start(notify.Config{
 		Board: d.board, Records: d.shelf.view(), Instance: "me", Log: slog.New(slog.DiscardHandler), Transport: d.net,
-		Standing: func(who auth.Client) (auth.Client, bool) { return who, d.good && !d.revoked[who.ID] },
-		Private:  []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Standing: func(who auth.Client) (auth.Client, bool, error) {
+			if d.unsure.Load() {
+				return who, false, errors.New("the store is away")
+			}
+			return who, d.good && !d.revoked[who.ID], nil
+		},
+		Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -209,6 +216,29 @@ func TestEventsAreSentOnce(t *testing.T) {
 		if got := len(d.Deliveries("t", "ada")); got != 4 {
 			t.Errorf("%d deliveries are shown; want 4", got)
 		}
+	})
+}
+
+// TestNotificationsWaitWhileGrantsAreUnknown: a relay cannot read whether the grant of a target
+// is still valid. It must send nothing, drop nothing, and let no lesser token change the target.
+// When it can read the grant again, it must send the notification once.
+func TestNotificationsWaitWhileGrantsAreUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFixture(t)
+		defer d.stop()
+		w := d.way(one, nil)
+		d.unsure.Store(true)
+		d.says([]notice.Event{event(1, notice.Approval)})
+		time.Sleep(time.Minute)
+		d.want("127.0.0.1", 0)
+		less := ada
+		less.Access = auth.AccessRead
+		if err := d.RemoveTarget(less, w.ID); !errors.Is(err, notify.ErrLess) {
+			t.Errorf("a token of the level look removes the target: %v; want %v", err, notify.ErrLess)
+		}
+		d.unsure.Store(false)
+		time.Sleep(time.Minute)
+		d.want("127.0.0.1", 1)
 	})
 }
 

@@ -27,7 +27,7 @@ func TestTargetsTestNamesMissingParts(t *testing.T) {
 	board := notify.NewBoard()
 	notifier, err := notify.Start(notify.Config{
 		Board: board, Records: newShelf().view(), Instance: "me", Log: slog.New(slog.DiscardHandler),
-		Standing:   func(who auth.Client) (auth.Client, bool) { return who, true },
+		Standing:   func(who auth.Client) (auth.Client, bool, error) { return who, true, nil },
 		Capability: func(_ *notify.Job, _ auth.Client, o notice.Option) string { return "cap-" + o.ID },
 		Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})

@@ -169,7 +169,7 @@ func (m *member) start(t *testing.T, net *network, name string, gone func(string
 	var err error
 	if m.Notifier, err = notify.Start(notify.Config{
 		Board: m.board, Records: m.view, Instance: name, HasEnded: gone, Log: slog.New(slog.DiscardHandler), Transport: net,
-		Standing: func(who auth.Client) (auth.Client, bool) { return who, true },
+		Standing: func(who auth.Client) (auth.Client, bool, error) { return who, true, nil },
 		Private:  []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	}); err != nil {
 		t.Fatal(err)

@@ -158,14 +158,16 @@ func Letterbox(n *Notifier, id string) (who auth.Client, often, ok bool) {
 	if t.ID == "" {
 		return who, false, false
 	}
-	who, ok = n.standing(&t)
+	who, ok, err := n.standing(&t)
+	ok = ok || err != nil // if it is unknown, the host judges the letter alone
 	return who, ok && !n.letters.Allow(t.ID), ok
 }
 
-// standing returns the current authority for a target, and whether it is valid.
-func (n *Notifier) standing(t *Target) (auth.Client, bool) {
+// standing returns the current authority for a target, and whether it is valid. An error
+// means that this is unknown at present.
+func (n *Notifier) standing(t *Target) (auth.Client, bool, error) {
 	if t.ofTenant {
-		return t.Who, true
+		return t.Who, true, nil
 	}
 	return n.cfg.Standing(t.Who)
 }
@@ -173,8 +175,8 @@ func (n *Notifier) standing(t *Target) (auth.Client, bool) {
 // mayChange reports whether a token may change a target. As long as the token that set the
 // target is valid, the new token needs at least the same authority.
 func (n *Notifier) mayChange(who auth.Client, t *Target) bool {
-	now, good := n.standing(t)
-	return !good || who.Covers(now)
+	now, good, err := n.standing(t)
+	return !good && err == nil || who.Covers(now)
 }
 
 // RemoveTarget removes a target.
@@ -239,8 +241,8 @@ func (n *Notifier) TimesFor(p *Person, who auth.Client) (*Quiet, []Mute) {
 	if p.TimesBy == nil {
 		return nil, nil
 	}
-	now, good := n.cfg.Standing(*p.TimesBy)
-	if !good || !now.Covers(who) {
+	now, good, err := n.cfg.Standing(*p.TimesBy)
+	if !good && err == nil || !now.Covers(who) {
 		return nil, nil
 	}
 	return p.Quiet, p.Mutes

@@ -31,7 +31,7 @@ func startSending(t *testing.T, mail *notify.MailConfig) (*notify.Notifier, *not
 	board := notify.NewBoard()
 	notifier, err := notify.Start(notify.Config{
 		Board: board, Records: newShelf().view(), Instance: "me", Log: slog.New(slog.DiscardHandler), PublicURL: "https://relay.example.com", Mail: mail,
-		Standing:   func(who auth.Client) (auth.Client, bool) { return who, true },
+		Standing:   func(who auth.Client) (auth.Client, bool, error) { return who, true, nil },
 		Capability: func(_ *notify.Job, _ auth.Client, o notice.Option) string { return "cap-" + o.ID },
 		Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
@@ -371,7 +371,7 @@ func TestTenantTargetsAreToldOnce(t *testing.T) {
 		board := notify.NewBoard()
 		notifier, err := notify.Start(notify.Config{
 			Board: board, Records: shared.view(), Instance: name, Log: slog.New(slog.DiscardHandler), Targets: ways,
-			Standing:   func(who auth.Client) (auth.Client, bool) { return who, false },
+			Standing:   func(who auth.Client) (auth.Client, bool, error) { return who, false, nil },
 			Capability: func(*notify.Job, auth.Client, notice.Option) string { return "" },
 			Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		})

@@ -67,8 +67,9 @@ type Config struct {
 	Registry *registry.Registry // required
 	Log      *slog.Logger       // required
 
-	// Standing returns a device's current authority, and false if it has none. Required.
-	Standing func(auth.Client) (auth.Client, bool)
+	// Standing returns a device's current authority, and false if it has none. An error
+	// means that this is unknown at present. Required.
+	Standing func(auth.Client) (auth.Client, bool, error)
 	// Removed reports whether a device was removed. Required.
 	Removed func(tenant, device string) bool
 	// Sign signs a statement (auth.WaitingItems). Required.
@@ -387,7 +388,11 @@ func (k *Keeper) do(_ context.Context, tenant, host string, data []byte, serves 
 	if r.Op == waiting.Report {
 		return waiting.Answer{}, k.report(desk.Key{Tenant: tenant, Host: host, ID: r.Result.ID}, r.Result)
 	}
-	body, err := json.Marshal(k.batch(tenant, host, &r))
+	batch, err := k.batch(tenant, host, &r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(batch)
 	if err != nil {
 		return nil, err
 	}
@@ -408,8 +413,9 @@ func (k *Keeper) report(key desk.Key, result *waiting.Result) error {
 	})
 }
 
-// batch returns the next items for a host.
-func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
+// batch returns the next items for a host. While an author's authority is unknown, it
+// returns an error, and the host-agent asks again later.
+func (k *Keeper) batch(tenant, host string, r *waiting.Request) (waiting.Batch, error) {
 	now := time.Now().UTC()
 	b := waiting.Batch{Tenant: tenant, Host: host, Instance: r.Instance, Nonce: r.Nonce, Now: now, Items: []waiting.Offer{}}
 	size := 0
@@ -417,7 +423,10 @@ func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 		return key.Tenant == tenant && key.Host == host && e.Result == nil && // expired items too, because the host-agent reports them
 			!slices.Contains(r.Without, e.Who.Subject)
 	}) {
-		o := k.offer(&s, host)
+		o, err := k.offer(&s, host)
+		if err != nil {
+			return waiting.Batch{}, err
+		}
 		data, _ := json.Marshal(&o) // all fields can be encoded
 		if size += len(data); size > waiting.MaxBatch {
 			b.More = true
@@ -430,13 +439,16 @@ func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 			b.Removed = append(b.Removed, id)
 		}
 	}
-	return b
+	return b, nil
 }
 
 // offer returns an item with its author's current authority.
-func (k *Keeper) offer(s *Stored, host string) waiting.Offer {
+func (k *Keeper) offer(s *Stored, host string) (waiting.Offer, error) {
 	o := waiting.Offer{Item: s.Item, Subject: s.Who.Subject, Device: s.Who.Device, Token: s.Who.ID, Name: s.Who.DeviceName}
-	who, ok := k.cfg.Standing(s.Who)
+	who, ok, err := k.cfg.Standing(s.Who)
+	if err != nil {
+		return o, err
+	}
 	switch {
 	case !ok:
 		o.Out = "the device that left it has been removed"
@@ -446,7 +458,7 @@ func (k *Keeper) offer(s *Stored, host string) waiting.Offer {
 	if o.Out == "" {
 		o.Access, o.Channels, o.Methods = string(who.Access), who.Channels, who.Methods
 	}
-	return o
+	return o, nil
 }
 
 // sweep removes old items, and items for forgotten hosts.
@@ -493,8 +505,12 @@ func (k *Keeper) WakeDue() {
 		if h, _ := k.cfg.Registry.Lookup(s.Who.Tenant, s.Host); h.State == registry.Online {
 			continue
 		}
+		who, ok, err := k.cfg.Standing(s.Who)
+		if err != nil { // unknown at present: tried again
+			continue
+		}
 		mine := false
-		err := k.change(desk.Key{Tenant: s.Who.Tenant, Host: s.Host, ID: s.Item.ID}, func(old *Stored) (*Stored, error) {
+		err = k.change(desk.Key{Tenant: s.Who.Tenant, Host: s.Host, ID: s.Item.ID}, func(old *Stored) (*Stored, error) {
 			mine = old != nil && !old.Woken && old.Item.Version == s.Item.Version
 			if !mine {
 				return old, nil
@@ -503,7 +519,7 @@ func (k *Keeper) WakeDue() {
 			next.Woken = true
 			return &next, nil
 		})
-		if who, ok := k.cfg.Standing(s.Who); err == nil && mine && ok {
+		if err == nil && mine && ok {
 			k.cfg.Wake(who, s.Host)
 		}
 	}

@@ -51,7 +51,7 @@ func TestFinishedItemsStayUnlessTheirRoomIsEnough(t *testing.T) {
 // follow.
 func TestBatchIsBoundedWithItsAuthors(t *testing.T) {
 	k := &Keeper{items: map[desk.Key]*entry{}, cfg: Config{
-		Standing: func(who auth.Client) (auth.Client, bool) { return who, true },
+		Standing: func(who auth.Client) (auth.Client, bool, error) { return who, true, nil },
 		Sign:     func([]byte) (key, signature []byte) { return nil, nil },
 	}}
 	channels := strings.Fields(strings.Repeat(strings.Repeat("c", 500)+" ", 10)) // a token may have them
@@ -60,7 +60,10 @@ func TestBatchIsBoundedWithItsAuthors(t *testing.T) {
 		e.Item.ID = fmt.Sprintf("%032x", n)
 		k.items[desk.Key{Tenant: "acme", Host: "laptop", ID: e.Item.ID}] = e
 	}
-	b := k.batch("acme", "laptop", &waiting.Request{})
+	b, err := k.batch("acme", "laptop", &waiting.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	body, err := json.Marshal(b)
 	if err != nil {
 		t.Fatal(err)
@@ -119,5 +122,20 @@ func TestRenewedItemIsNotRemoved(t *testing.T) {
 	}
 	if records.Get(renewed.In(prefix)).Data == nil {
 		t.Error("a new item has taken the place of the renewed item")
+	}
+}
+
+// TestItemsWaitWhileGrantsAreUnknown asks for a host's items while the relay cannot read whether
+// their author's device was removed. The batch must fail, so that the host-agent asks again. A
+// batch with the item would end it as the item of a removed device.
+func TestItemsWaitWhileGrantsAreUnknown(t *testing.T) {
+	away := errors.New("the store is away")
+	e := &entry{Stored: Stored{Who: auth.Client{Subject: "ada"}}}
+	k := &Keeper{
+		cfg:   Config{Standing: func(who auth.Client) (auth.Client, bool, error) { return who, false, away }},
+		items: map[desk.Key]*entry{{Tenant: "acme", Host: "laptop", ID: "x"}: e},
+	}
+	if b, err := k.batch("acme", "laptop", &waiting.Request{}); !errors.Is(err, away) {
+		t.Errorf("batch = %+v, %v; want %v", b, err, away)
 	}
 }

@@ -93,8 +93,9 @@ func (a *API) readCapability(text string) (c capability, who auth.Client, err er
 	}
 	for _, target := range a.notifier.Person(c.Tenant, c.Subject).Targets {
 		if target.ID == c.Target {
-			if who, good := a.Standing(target.Who); good && who.MayReach(c.Tenant, c.Host) { // the host-agent does not know the person's hosts
-				return c, who, nil
+			who, good, err := a.Standing(target.Who)
+			if err != nil || good && who.MayReach(c.Tenant, c.Host) { // the host-agent does not know the person's hosts
+				return c, who, err
 			}
 		}
 	}
@@ -167,6 +168,9 @@ func (a *API) answerByID(w http.ResponseWriter, who auth.Client, id string, body
 func (a *API) answerByLink(w http.ResponseWriter, r *http.Request, who auth.Client, byToken bool, id string, body answerBody) (answer notice.Answer, by auth.Client, ok bool) {
 	c, holder, err := a.readCapability(id)
 	switch {
+	case err != nil && !errors.Is(err, errCapability): // the person's authority is unknown at present
+		authn.WriteError(w, http.StatusServiceUnavailable, err)
+		return answer, who, false
 	case err != nil:
 		if a.Caller.TooManyFailures(w, r) {
 			return answer, who, false

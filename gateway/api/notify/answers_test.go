@@ -80,7 +80,7 @@ func TestAnswerLinkEndsWithTheHost(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	ada := auth.Client{Tenant: "t", Subject: "ada", Hosts: []string{"laptop", "server"}, Access: auth.AccessApprove, Expires: time.Now().Add(time.Hour)}
 	now := ada
-	standing := func(auth.Client) (auth.Client, bool) { return now, true }
+	standing := func(auth.Client) (auth.Client, bool, error) { return now, true, nil }
 	board := notify.NewBoard()
 	api := notifyapi.New(notifyapi.Config{
 		Caller: authn.New(authn.Config{

@@ -17,8 +17,8 @@ type Config struct {
 	Instance string        // names this relay process
 
 	// Standing returns the current authority for the token that set a target, and whether
-	// that token is still valid.
-	Standing func(who auth.Client) (auth.Client, bool)
+	// that token is still valid. An error means that this is unknown at present.
+	Standing func(who auth.Client) (auth.Client, bool, error)
 
 	Life context.Context // ends with the server
 }

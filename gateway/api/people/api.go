@@ -1,6 +1,7 @@
 package people
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -65,25 +66,29 @@ func New(cfg Config) *API {
 // maxBody is the longest body of a request without a person's token, in bytes.
 const maxBody = 4 << 10
 
-// Standing returns the current authority for a token, which may have expired. A device's
-// tokens expire after minutes, so the device's record decides instead of the token's
-// expiry.
-func (a *base) Standing(who auth.Client) (auth.Client, bool) {
+// Standing returns the current authority for a token, which may have expired, and whether
+// it is still valid. A device's tokens expire after minutes, so the device's record decides
+// instead of the token's expiry. An error means that both are unknown at present, because
+// the store of people is unreachable.
+func (a *base) Standing(who auth.Client) (now auth.Client, good bool, err error) {
 	switch {
 	case a.Caller.IsRevoked(who):
-		return who, false
+		return who, false, nil
 	case who.Device == "" || who.Key == "" || a.People == nil:
-		return who, time.Now().Before(who.Expires)
+		return who, time.Now().Before(who.Expires), nil
 	}
 	device, person, err := a.People.Device(who.Device)
-	if err != nil || person.Tenant != who.Tenant || person.Subject != who.Subject {
-		return who, false
+	if errors.Is(err, people.ErrAway) {
+		return who, false, err
 	}
-	now, _, err := a.Allowed(person)
+	if err != nil || person.Tenant != who.Tenant || person.Subject != who.Subject {
+		return who, false, nil
+	}
+	now, _, err = a.Allowed(person)
 	if err != nil {
-		return who, false
+		return who, false, nil
 	}
 	device.Narrow(&now)
 	now.ID, now.Device, now.Key, now.IssuedAt, now.Origins = who.ID, who.Device, who.Key, who.IssuedAt, who.Origins
-	return now, true
+	return now, true, nil
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -38,12 +39,16 @@ type site struct {
 	*testing.T
 	keys   *auth.Keys
 	people *people.Directory
+	api    *peopleapi.API
 	mux    *http.ServeMux
 }
 
 const siteURL = "https://relay.example.com"
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T) *site { return newSiteWith(t, new(memstore.Store)) }
+
+// newSiteWith returns a site whose people are in a store.
+func newSiteWith(t *testing.T, store people.Store) *site {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -59,13 +64,14 @@ func newSite(t *testing.T) *site {
 		Limits: admission.New(admission.Limits{}.WithDefaults(), 1<<20), Audit: audit.New(log, nil),
 		Count: func(string) {}, Proved: func(*http.Request) {},
 	})
-	s := &site{t, keys, people.NewDirectory(new(memstore.Store)), http.NewServeMux()}
-	peopleapi.New(peopleapi.Config{
+	s := &site{t, keys, people.NewDirectory(store), nil, http.NewServeMux()}
+	s.api = peopleapi.New(peopleapi.Config{
 		Caller: caller, People: s.people, Log: log, CredentialTTL: time.Hour,
 		Hosts:    func(auth.Client) []hostsapi.Info { return nil },
 		Lookup:   func(string, string) (registry.Host, bool) { return registry.Host{}, false },
 		Watching: func(string) map[string][]peopleapi.Viewer { return nil },
-	}).Routes(s.mux)
+	})
+	s.api.Routes(s.mux)
 	return s
 }
 
@@ -362,4 +368,42 @@ func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An awayStore is a store that does not know its records while away is set.
+type awayStore struct {
+	memstore.Store
+	away error
+}
+
+// Get implements [people.Store].
+func (s *awayStore) Get(key string) ([]byte, error) {
+	if s.away != nil {
+		return nil, s.away
+	}
+	return s.Store.Get(key)
+}
+
+// TestStandingIsUnknownWhileTheStoreIsAway asks for the standing of a device while the store of
+// people is unreachable, and after the device was removed. Standing must return an error only in
+// the first case, because grants of a removed device end for good.
+func TestStandingIsUnknownWhileTheStoreIsAway(t *testing.T) {
+	store := &awayStore{}
+	s := newSiteWith(t, store)
+	c := s.caller("192.0.2.1").enter()
+	who := auth.Client{Tenant: "default", Subject: "ada", Device: c.in.Device, Key: c.key.Thumbprint()}
+	want := func(what string, wantGood bool, wantErr error) {
+		t.Helper()
+		if _, good, err := s.api.Standing(who); good != wantGood || !errors.Is(err, wantErr) {
+			t.Errorf("%s: Standing = %v, %v; want %v, %v", what, good, err, wantGood, wantErr)
+		}
+	}
+	want("a device", true, nil)
+	store.away = people.ErrAway
+	want("while the store is away", false, people.ErrAway)
+	store.away = nil
+	if err := s.people.Remove(c.in.Device); err != nil {
+		t.Fatal(err)
+	}
+	want("a removed device", false, nil)
 }
