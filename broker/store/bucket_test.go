@@ -185,8 +185,8 @@ func TestRecordsAreTakenOver(t *testing.T) {
 }
 
 // TestRecordsWhileTheStoreIsAway stops the store. Known records must stay readable, also after the
-// relay has restarted with its file. Changes must fail with ErrAway, and so must the read of a
-// record that is not known here: another relay may have made it.
+// relay has restarted with its file. Changes must fail with ErrAway. So must the read of a record
+// that is not known here, and its change: another relay may have made it.
 func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -223,6 +223,15 @@ func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	}
 	if got, err := again.Read("device.b"); !errors.Is(err, store.ErrAway) {
 		t.Errorf("a record that is not in the file reads as %s, %v; want %v", got, err, store.ErrAway)
+	}
+	missing := errors.New("missing")
+	for what, change := range map[string]func([]byte) ([]byte, error){
+		"needs it":   func([]byte) ([]byte, error) { return nil, missing },
+		"removes it": func([]byte) ([]byte, error) { return nil, nil },
+	} {
+		if err := again.Update("invite.c", change); !errors.Is(err, store.ErrAway) {
+			t.Errorf("a change of such a record that %s: %v; want %v", what, err, store.ErrAway)
+		}
 	}
 }
 

@@ -274,7 +274,8 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 	ctx, cancel := context.WithTimeout(context.Background(), 2*writeTimeout)
 	defer cancel()
 	for range updateTries {
-		if s.Away() == nil && recordKey.MatchString(key) {
+		away := s.Away()
+		if away == nil && recordKey.MatchString(key) {
 			if err := s.refresh(ctx, key); err != nil {
 				return err
 			}
@@ -282,6 +283,8 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 		r := s.Get(key)
 		data, err := change(slices.Clone(r.Data))
 		switch {
+		case away != nil && r.Data == nil && r.Rev == 0 && data == nil: // the stream may have the record
+			return fmt.Errorf("%w: %w", ErrAway, away)
 		case err != nil:
 			return err
 		case data == nil && r.Data == nil, data != nil && r.Data != nil && string(data) == string(r.Data) && r.Rev != 0:
