@@ -61,8 +61,12 @@ func (rv *revoker) write(ctx context.Context) error {
 		at, err := rv.r.view.store.write(ctx, key, rev, revs[i])
 		if errors.Is(err, errConflict) {
 			var there auth.Revocation
-			if at, err = rv.r.view.store.read(ctx, key, &there); err == nil && at != 0 {
-				rv.r.cfg.Revocations.stored(there, at)
+			if at, err = rv.r.view.store.read(ctx, key, &there); err == nil {
+				if at != 0 {
+					rv.r.cfg.Revocations.stored(there, at)
+				} else { // another relay has just removed the former one, which had expired
+					rv.r.cfg.Revocations.removed(key)
+				}
 				wakeUp(rv.r.writer.wake) // some may remain to be written
 				continue
 			}
