@@ -289,6 +289,54 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 	})
 }
 
+// A flakyStore fails the next write of a record whose key has the prefix fails.
+type flakyStore struct {
+	memstore.Store
+	fails string
+}
+
+// Update implements [Store].
+func (s *flakyStore) Update(key string, change func([]byte) ([]byte, error)) error {
+	return s.Store.Update(key, func(old []byte) ([]byte, error) {
+		next, err := change(old)
+		if err == nil && s.fails != "" && strings.HasPrefix(key, s.fails) && string(next) != string(old) {
+			s.fails = ""
+			return nil, ErrAway
+		}
+		return next, err
+	})
+}
+
+// TestApprovalSurvivesAnOutage polls an approved request while the store fails once: at the new
+// device, or at the request. The next poll must return the device, of which there is one.
+func TestApprovalSurvivesAnOutage(t *testing.T) {
+	for _, fails := range []string{devicePrefix, requestPrefix} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &flakyStore{}
+			d, who, key := NewDirectory(store), owner(), newKey(t)
+			r, err := d.Ask(Request{Kind: OfDevice, Key: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code}); err != nil {
+				t.Fatal(err)
+			}
+			store.fails = fails
+			if _, _, err := d.Poll(r.ID, r.Secret, key); !errors.Is(err, ErrAway) {
+				t.Errorf("a poll while %s… cannot be written: %v; want %v", fails, err, ErrAway)
+			}
+			time.Sleep(PollEvery)
+			_, device, err := d.Poll(r.ID, r.Secret, key)
+			if err != nil || device.Key != key {
+				t.Errorf("the next poll returns %+v, %v; want the device", device, err)
+			}
+			if all, err := d.Devices(who.Tenant, ""); err != nil || len(all) != 1 {
+				t.Errorf("there are the devices %+v, %v; want one", all, err)
+			}
+		})
+	}
+}
+
 // TestForeignRequestIsInvisible has a person decide about requests. A request for another tenant or
 // person must look as if it did not exist.
 func TestForeignRequestIsInvisible(t *testing.T) {

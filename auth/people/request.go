@@ -273,11 +273,9 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 	if err := d.mayPoll(id); err != nil {
 		return r, device, err
 	}
-	err = update(d.store, requestPrefix+id, func(old *Request) (*Request, error) {
+	err = update(d.store, requestPrefix+id, func(old *Request) (*Request, error) { // changes nothing, but has the newest record
 		switch {
-		case old == nil:
-			return nil, ErrGone
-		case d.now().After(old.Expires):
+		case old == nil, d.now().After(old.Expires):
 			return nil, ErrGone
 		case old.Denied:
 			return nil, ErrDenied
@@ -285,19 +283,26 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 			return nil, ErrPending
 		}
 		r = *old
-		return nil, nil // collected
+		return old, nil
 	})
-	if err == nil {
-		if err = d.stillIn(r.Approved.Tenant, r.Approved.Device, r.Approved.Origins); errors.Is(err, errByRemoved) {
-			err = errors.Join(err, ErrDenied)
-		}
-	}
-	if err != nil || r.Kind != OfDevice {
+	if err != nil {
 		return r, device, err
 	}
-
-	device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Access: r.Approved.Access, Name: r.Name, Key: key, Place: r.Address, Origins: r.Approved.Origins})
-	return r, device, err
+	if err = d.stillIn(r.Approved.Tenant, r.Approved.Device, r.Approved.Origins); errors.Is(err, errByRemoved) {
+		err = errors.Join(err, ErrDenied)
+	}
+	if err == nil && r.Kind == OfDevice { // before the request ends, so that another poll can follow a failure
+		device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Access: r.Approved.Access, Name: r.Name, Key: key, Place: r.Address, Origins: r.Approved.Origins})
+	}
+	if err != nil {
+		return r, device, err
+	}
+	return r, device, update(d.store, requestPrefix+id, func(old *Request) (*Request, error) {
+		if old == nil {
+			return nil, ErrGone
+		}
+		return nil, nil // collected
+	})
 }
 
 // mayPoll returns an error if a request is polled too often.
