@@ -99,9 +99,10 @@ export class Link {
     // Each page load has a new clientId. One stored for the tab would be copied when the tab is duplicated,
     // and a host sends events only to the newest connection of a clientId.
     const clientId = `console-${randomId()}`;
-    const had = this.store.sessions;
+    const { sessions, pending } = this.store;
     this.store = new Store(clientId);
-    this.store.sessions = had;
+    this.store.sessions = sessions;
+    this.store.pending = pending.map((p) => ({ ...p, clientSeq: 0 })); // the new connection counts from 1
     this.opening.clear();
     this.errors.clear();
     const conn: Connection = new Connection({

@@ -766,3 +766,29 @@ test('a session that its host did not have yet is asked for again', async (t) =>
   assert.equal(link.store.get('s:/1').title, 'One');
   link.stop();
 });
+
+// Sends a prompt and connects again before the host accepts it, as after a renewed token. The prompt must stay
+// on the page: as not accepted until the host's state has its turn. An echo of the new connection with the
+// same number must not count for it.
+test('a prompt that the host has not accepted outlives its connection', async () => {
+  const made = [];
+  Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
+  const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
+  const connects = async () => {
+    link.connect();
+    for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
+    made.at(-1).open();
+    await made.at(-1).answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  };
+  await connects();
+  link.store.sent(chat, link.conn.dispatch(chat, started), started);
+  link.stop();
+  await connects();
+  assert.deepEqual(link.store.pending.map((p) => [p.turn.message.text, p.failed !== '']), [['hi', true]]);
+  const clientSeq = link.conn.dispatch('s:/1', { type: 'session/isReadChanged', isRead: true });
+  link.store.apply({ channel: 's:/1', action: {}, serverSeq: 6, origin: { clientId: link.conn.clientId, clientSeq } });
+  assert.equal(link.store.pending.length, 1);
+  link.store.snapshot({ resource: chat, state: { turns: [{ id: 't' }] }, fromSeq: 7 });
+  assert.equal(link.store.pending.length, 0);
+  link.stop();
+});

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-L6557UJQ.js";import"./chunk-MSOBI2KM.js";import"./chunk-JTHFSBIE.js";import"./chunk-26WMZINT.js";import"./chunk-MPDFKT5D.js";import"./chunk-K5ECPLTU.js";import"./chunk-DFUMHEWK.js";import"./chunk-NFILMXRJ.js";import"./chunk-OCAJXMYB.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

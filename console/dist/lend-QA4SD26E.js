@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-7VLSWXTW.js";import"./chunk-JTHFSBIE.js";import"./chunk-26WMZINT.js";import"./chunk-NFILMXRJ.js";import"./chunk-OCAJXMYB.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{c as a,d as b,e as c,f as d,g as e,h as f,i as g,j as h}from"./chunk-4CQF573W.js";import"./chunk-Y6A6W6VS.js";import"./chunk-VMOB46A7.js";import"./chunk-NFILMXRJ.js";import"./chunk-OCAJXMYB.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{h as forget,d as permit,a as possible,b as registration,f as renewed,c as subscriptionAt,g as turnOff,e as turnOn};

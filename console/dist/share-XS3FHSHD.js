@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-CDDFQLGE.js";import"./chunk-MSOBI2KM.js";import"./chunk-JTHFSBIE.js";import"./chunk-26WMZINT.js";import"./chunk-NFILMXRJ.js";import"./chunk-OCAJXMYB.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};

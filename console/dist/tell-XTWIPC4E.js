@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-WVIH5MA3.js";import"./chunk-K5ECPLTU.js";import"./chunk-DFUMHEWK.js";import"./chunk-4CQF573W.js";import"./chunk-Y6A6W6VS.js";import"./chunk-VMOB46A7.js";import"./chunk-NFILMXRJ.js";import"./chunk-OCAJXMYB.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
