@@ -106,7 +106,9 @@ export class Conversation {
       return sent;
     };
     if (chat.activeTurn) {
-      const sent = this.perform(channel, { type: 'chat/pendingMessageSet', kind: how, id: randomId(), message });
+      const id = randomId();
+      const sent = this.perform(channel, { type: 'chat/pendingMessageSet', kind: how, id, message });
+      if (sent !== undefined) this.#page.link.store.sent(channel, sent, { turnId: id, startedAt: new Date().toISOString(), message }, how);
       return done(sent !== undefined);
     }
     if (this.#page.link.store.pending.some((p) => p.channel === channel && !p.failed)) return false;
@@ -120,7 +122,7 @@ export class Conversation {
 
   sendAgain(pending: Pending): void {
     const { message } = pending.turn;
-    if (this.send(message!.text as string, attached(message))) this.#page.link?.store.discard(pending);
+    if (this.send(message!.text as string, attached(message), pending.how)) this.#page.link?.store.discard(pending);
     this.#page.draw();
   }
 

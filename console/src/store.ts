@@ -11,8 +11,8 @@ const maxKept = 20; // samples of each type
 const maxNames = 200; // channels that the page has left and whose names it remembers
 const longestName = 60; // characters of a chat's name
 
-/** A prompt that the host has not confirmed. */
-export interface Pending { channel: string; clientSeq: number; turn: Turn; sent: number; failed: string }
+/** A prompt that the host has not confirmed. how: it waits for the end of a turn, or is read during that turn. */
+export interface Pending { channel: string; clientSeq: number; turn: Turn; sent: number; failed: string; how?: 'queued' | 'steering'; during?: string }
 
 /** An unknown type of action: its count and latest samples. */
 export interface Unknown { count: number; latest: Action[] }
@@ -204,9 +204,9 @@ export class Store {
   }
 
   /** Records a sent prompt, to show it until the host confirms it. */
-  sent(channel: string, clientSeq: number, { turnId, startedAt, message }: Pick<Turn, 'startedAt' | 'message'> & { turnId: string }): void {
+  sent(channel: string, clientSeq: number, { turnId, startedAt, message }: Pick<Turn, 'startedAt' | 'message'> & { turnId: string }, how?: Pending['how']): void {
     const turn = { id: turnId, startedAt, message, responseParts: [] };
-    this.pending = [...this.pending, { channel, clientSeq, turn, sent: Date.now(), failed: '' }];
+    this.pending = [...this.pending, { channel, clientSeq, turn, sent: Date.now(), failed: '', ...(how ? { how, during: this.get<ChatState>(channel)?.activeTurn?.id } : {}) }];
     this.revision++;
   }
 
@@ -270,9 +270,12 @@ export class Store {
 
   // #settlePending removes prompts that a snapshot contains.
   #settlePending(channel: string): void {
-    const { turns, activeTurn } = this.get<ChatState>(channel)!;
-    const ids = new Set([...array(turns), activeTurn].map((t) => t?.id));
-    this.pending = this.pending.filter((p) => p.channel !== channel || !ids.has(p.turn.id));
+    const { turns, activeTurn, queuedMessages, steeringMessage } = this.get<ChatState>(channel)!;
+    const all = [...array(turns), activeTurn];
+    const ids = new Set([...all, ...array(queuedMessages), steeringMessage].map((t) => t?.id));
+    // The host chooses the id of a waiting message's turn.
+    const begun = (p: Pending) => p.how && all.slice(all.findIndex((t) => t?.id === p.during) + 1).some((t) => t && text(t.message?.text) === text(p.turn.message?.text));
+    this.pending = this.pending.filter((p) => p.channel !== channel || !ids.has(p.turn.id) && !begun(p));
   }
 
   #ignore(action: Action): void {

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 
 import { afterClose, backoff, Connection, offersFor, ROOT } from '../src/rpc';
+import { Conversation } from '../src/conversation';
 import { Link } from '../src/link';
 import { Bucket, contentOf, elsewhere, isContentOf, wayTo } from '../src/canvas';
 import { appOf, argumentsOf, Bridge, codeOf, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
@@ -791,4 +792,44 @@ test('a prompt that the host has not accepted outlives its connection', async ()
   link.store.snapshot({ resource: chat, state: { turns: [{ id: 't' }] }, fromSeq: 7 });
   assert.equal(link.store.pending.length, 0);
   link.stop();
+});
+
+// Sends a message for the end of the running turn. The page must show it, with the choice to send it again, if the
+// host refuses it or the connection is lost, and not if the host's state has it: waiting, or as a later turn.
+test('a message for the end of the turn is not lost', () => {
+  const begun = { turns: [{ id: 's', message: { text: 'and now?' } }], activeTurn: { id: 't', message: { text: 'hi' }, responseParts: [] } };
+  const send = (how) => {
+    const store = storeWith(begun);
+    const sent = [];
+    const conn = { dispatch: (_, action) => sent.push(action) };
+    const conversation = new Conversation({ link: { live: true, conn, store }, host: 'h', session: 's:/1', chatUri: chat, rights: { readOnly: false }, draw() {} });
+    assert.ok(conversation.send('and now?', [], how));
+    return { store, conversation, sent, lose: (state = begun) => store.sync({ fresh: false, snapshots: [{ resource: chat, state, fromSeq: 20 }], actions: [], missing: [] }) };
+  };
+  const left = ({ store }) => store.pending.map((p) => text(p.turn.message.text));
+  for (const how of ['queued', 'steering']) {
+    const origin = { clientId: 'me', clientSeq: 1 };
+    let one = send(how);
+    one.store.apply({ channel: chat, action: one.sent[0], serverSeq: 11, origin, rejectionReason: 'no commands' });
+    assert.match(one.store.pending[0]?.failed ?? '', /no commands/);
+    one = send(how);
+    one.store.apply({ channel: chat, action: one.sent[0], serverSeq: 11, origin });
+    assert.deepEqual(left(one), []);
+    one = send(how);
+    one.lose();
+    assert.deepEqual(left(one), ['and now?']);
+    assert.match(one.store.pending[0].failed, /lost/);
+    one.conversation.sendAgain(one.store.pending[0]);
+    assert.equal(one.sent[1].kind, how);
+    assert.deepEqual([one.store.pending.length, one.store.pending[0].failed], [1, '']);
+  }
+  let one = send('queued');
+  one.lose({ ...begun, queuedMessages: [{ id: one.sent[0].id, message: one.sent[0].message }] });
+  assert.deepEqual(left(one), []);
+  one = send('steering');
+  one.lose({ ...begun, steeringMessage: { id: one.sent[0].id, message: one.sent[0].message } });
+  assert.deepEqual(left(one), []);
+  one = send('queued');
+  one.lose({ turns: [...begun.turns, begun.activeTurn], activeTurn: { id: 'u', message: { text: 'and now?' } } });
+  assert.deepEqual(left(one), []);
 });

@@ -252,7 +252,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const { from, to } = rangeOf(turns, part);
   const shown = turns.slice(from, to);
   const ends = to === turns.length;
-  const pending = ends ? link?.store.pending.filter((p) => p.channel === chatUri) ?? [] : [];
+  const pending = ends ? link?.store.pending.filter((p) => p.channel === chatUri && (p.failed || !p.how)) ?? [] : [];
   const more = from > 0 || (live && chat?.turnsNextCursor);
 
   const toEnd = () => {

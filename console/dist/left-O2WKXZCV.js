@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-MPDFKT5D.js";import"./chunk-K5ECPLTU.js";import"./chunk-DFUMHEWK.js";import"./chunk-OCAJXMYB.js";import"./chunk-HOXRHTJJ.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};
