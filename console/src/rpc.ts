@@ -204,11 +204,7 @@ export class Connection {
 
   /** Calls a method of the host. Rejects with an RpcError, or with an Error if the connection ends first. */
   request<M extends string>(method: M, params: object): Promise<Result<M>> {
-    return new Promise((resolve, reject) => {
-      const id = ++this.#ids;
-      this.#calls.set(id, { resolve: resolve as Call['resolve'], reject });
-      this.#send({ jsonrpc: '2.0', id, method, params });
-    });
+    return new Promise((resolve, reject) => { this.#ask(++this.#ids, { method, params }, { resolve: resolve as Call['resolve'], reject }); });
   }
 
   /**
@@ -217,10 +213,7 @@ export class Connection {
    */
   mcp<M extends string>(channel: string, method: M, params: object): McpRequest<Result<M>> {
     const id = ++this.#ids;
-    const result = new Promise<Result<M>>((resolve, reject) => {
-      this.#calls.set(id, { resolve: resolve as Call['resolve'], reject });
-      this.#send({ jsonrpc: '2.0', id, channel, method, params });
-    });
+    const result = new Promise<Result<M>>((resolve, reject) => { this.#ask(id, { channel, method, params }, { resolve: resolve as Call['resolve'], reject }); });
     const cancel = (reason: string) => { if (this.#calls.has(id)) this.mcpNotify(channel, 'notifications/cancelled', { requestId: id, reason }); };
     return { result, cancel };
   }
@@ -250,8 +243,16 @@ export class Connection {
     return clientSeq;
   }
 
+  #ask(id: Id, message: JsonObject, call: Call): void {
+    if (this.#socket?.readyState !== 1) {
+      call.reject(new Error(t`not connected`));
+      return;
+    }
+    this.#calls.set(id, call);
+    this.#send({ jsonrpc: '2.0', id, ...message });
+  }
+
   #send(message: JsonObject): void {
-    // When a socket has closed, onclose rejects the calls.
     if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
   }
 

@@ -121,7 +121,7 @@ export class Sessions {
     if (!deleted) return;
     clearTimeout(deleted.timer);
     this.deleted = null;
-    deleted.link.conn?.request('disposeSession', { channel: deleted.session }).catch((err: Error) => {
+    deleted.link.request('disposeSession', { channel: deleted.session }).catch((err: Error) => {
       deleted.link.note = t`The session was not deleted: ${err.message}`;
       this.#page.draw();
     });

@@ -7,6 +7,7 @@ import { mock, test } from 'node:test';
 import { afterClose, backoff, Connection, offersFor, ROOT } from '../src/rpc';
 import { Conversation } from '../src/conversation';
 import { Link } from '../src/link';
+import { Sessions } from '../src/sessions';
 import { Bucket, contentOf, elsewhere, isContentOf, wayTo } from '../src/canvas';
 import { appOf, argumentsOf, Bridge, codeOf, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
 import { Store, text } from '../src/store';
@@ -222,6 +223,26 @@ test('a host\'s own version is offered after a refusal', async (t) => {
   assert.deepEqual((await c.socket.answer('initialize', refusal)).protocolVersions, ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']);
   assert.deepEqual((await c.socket.answer('initialize', refusal)).protocolVersions, ['0.7.0']);
   assert.equal(c.conn.state.name, 'ended');
+});
+
+// Sends requests while the connection is lost, and while its next socket opens. They must fail at once: nobody would
+// send them later, and a dialog would wait for ever.
+test('a request without a connection fails', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.after(() => mock.timers.reset());
+  const c = await live();
+  const fails = async () => {
+    for (const call of [c.conn.request('createSession', {}), c.conn.mcp('mcp://h/1', 'tools/list', {}).result]) {
+      const said = await Promise.race([call.then(() => 'answered', (err) => err.message), new Promise((resolve) => { setImmediate(resolve, 'waits'); })]);
+      assert.equal(said, 'not connected');
+    }
+  };
+  c.socket.lose(1012, 'resync');
+  await fails();
+  mock.timers.tick(500);
+  assert.equal(c.conn.state.name, 'connecting');
+  await fails();
+  c.conn.stop();
 });
 
 test('after a drop, missed actions are requested', async (t) => {
@@ -832,4 +853,14 @@ test('a message for the end of the turn is not lost', () => {
   one = send('queued');
   one.lose({ turns: [...begun.turns, begun.activeTurn], activeTurn: { id: 'u', message: { text: 'and now?' } } });
   assert.deepEqual(left(one), []);
+});
+
+// Deletes a session whose host goes away before the deletion is carried out. The list must say that it was not deleted.
+test('a deletion without a connection is reported', async () => {
+  const link = new Link('laptop', { draw() {} });
+  const sessions = new Sessions({ links: new Map([['laptop', link]]), host: 'laptop', session: '', onlyHost: '', draw() {} });
+  sessions.remove(link, 's:/1');
+  sessions.flush();
+  for (let i = 0; i < 5; i++) await Promise.resolve();
+  assert.match(link.note, /not deleted: not connected/);
 });

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-WP3YB6CS.js";import"./chunk-NWQMO3PS.js";import"./chunk-C5HIQUIY.js";import"./chunk-RT46AI2X.js";import"./chunk-ZWQWUFJ3.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

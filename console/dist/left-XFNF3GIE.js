@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-RAI35XB5.js";import"./chunk-GDW7P7NT.js";import"./chunk-7CX76TOS.js";import"./chunk-26WMZINT.js";import"./chunk-WP3YB6CS.js";import"./chunk-NWQMO3PS.js";import"./chunk-C5HIQUIY.js";import"./chunk-IAOH3NRD.js";import"./chunk-RT46AI2X.js";import"./chunk-ZWQWUFJ3.js";import"./chunk-KGP5YIUI.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-UQY643LU.js";import"./chunk-7CX76TOS.js";import"./chunk-26WMZINT.js";import"./chunk-IAOH3NRD.js";import"./chunk-RT46AI2X.js";import"./chunk-ZWQWUFJ3.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{c as a,d as b,e as c,f as d,g as e,h as f,i as g,j as h}from"./chunk-N64AT2VA.js";import"./chunk-5H2PTJOS.js";import"./chunk-KG46MZX5.js";import"./chunk-IAOH3NRD.js";import"./chunk-RT46AI2X.js";import"./chunk-ZWQWUFJ3.js";import"./chunk-KGP5YIUI.js";export{h as forget,d as permit,a as possible,b as registration,f as renewed,c as subscriptionAt,g as turnOff,e as turnOn};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-ID5RIC2D.js";import"./chunk-GDW7P7NT.js";import"./chunk-7CX76TOS.js";import"./chunk-26WMZINT.js";import"./chunk-IAOH3NRD.js";import"./chunk-RT46AI2X.js";import"./chunk-ZWQWUFJ3.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};

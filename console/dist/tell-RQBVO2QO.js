@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-3PQ7EOLW.js";import"./chunk-NWQMO3PS.js";import"./chunk-C5HIQUIY.js";import"./chunk-N64AT2VA.js";import"./chunk-5H2PTJOS.js";import"./chunk-KG46MZX5.js";import"./chunk-IAOH3NRD.js";import"./chunk-RT46AI2X.js";import"./chunk-ZWQWUFJ3.js";import"./chunk-KGP5YIUI.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
