@@ -103,7 +103,7 @@ export class Absent {
   }
 
   /** Leaves a message for the open session. wake is a local time from an input field, or ''. */
-  leaveMessage(words: string, wake: string): Promise<void> {
+  leaveMessage(words: string, wake: string): Promise<unknown> {
     const { host, session, chatUri, conversation } = this.#page;
     const model = conversation.models.get(placeOf(host, session));
     return this.left!.leave(host, { kind: 'message', session, ...(chatUri ? { chat: chatUri } : {}), turn: randomId(), text: words, ...(model ? { model } : {}) }, toRelay(wake));

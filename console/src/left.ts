@@ -100,6 +100,7 @@ export class Leaving {
   #looked = 0; // time of the last request for the relay's list
   #round = 0; // answers to earlier requests are ignored
   #opened = new Map<string, Content>(); // by host, item and version
+  #tried: { what: string; id: string; content: Content } | undefined; // the last item, if the relay has not confirmed it
 
   constructor(page: LeftPage) {
     this.#page = page;
@@ -205,6 +206,7 @@ export class Leaving {
     const all = await Promise.all(array(body.items).map((shown) => this.#opens(shown)));
     if (round !== this.#round) return;
     this.all = all;
+    if (all.some((l) => l.item.id === this.#tried?.id && (l.result || l.expired))) this.#tried = undefined;
     this.revision++;
     this.#page.draw();
   }
@@ -219,9 +221,22 @@ export class Leaving {
     return { host, item, by: text(by), at: text(at), woken: woken === true, expired: expired === true, result, content };
   }
 
-  /** Leaves an item for a host. wake is the time at which the relay wakes the host; 0 means never. */
-  async leave(host: string, content: Content, wake = 0): Promise<void> {
-    await this.#put(host, { id: newId(), version: 1, expires: relayNow() + usualLife * 3_600_000, wake }, content);
+  /**
+   * Leaves an item for a host, and returns its content. wake is the time at which the relay wakes the host; 0
+   * means never. If the last attempt to leave the same failed, the relay may have that item: it gets it again.
+   */
+  async leave(host: string, content: Content, wake = 0): Promise<Content> {
+    const { turn, session, ...rest } = content;
+    const what = JSON.stringify([host, wake, rest, content.kind === 'session' ? '' : session]);
+    const had = this.#tried?.what === what ? this.#tried : undefined;
+    const now = this.#tried = had ?? { what, id: newId(), content };
+    try {
+      await this.#put(host, { id: now.id, version: 1, expires: relayNow() + usualLife * 3_600_000, wake }, now.content);
+    } catch (err) {
+      if (!had || !(err instanceof Conflict)) throw err; // a conflict with itself
+    }
+    this.#tried = undefined;
+    return now.content;
   }
 
   /**
@@ -236,9 +251,8 @@ export class Leaving {
   /** Leaves a new session, with a first message if there is a text. Returns the session's URI. */
   async leaveSession(host: string, what: { provider: string; directory: string; model?: { id: string }; text: string; title: string }, wake: number): Promise<string> {
     const { provider, directory, model, text: words, title } = what;
-    const session = `${provider}:/${randomId()}`;
-    await this.leave(host, {
-      kind: 'session', session, provider, title: shortened(title), ...(directory ? { directory } : {}), ...(model ? { model } : {}),
+    const { session } = await this.leave(host, {
+      kind: 'session', session: `${provider}:/${randomId()}`, provider, title: shortened(title), ...(directory ? { directory } : {}), ...(model ? { model } : {}),
       ...(words.trim() ? { turn: randomId(), text: words } : {}),
     }, wake);
     return session;

@@ -113,3 +113,51 @@ test('only a refusal makes the page forget that a host takes items', async () =>
     assert.ok(!left.takes('laptop'), `after the refusal ${code}`);
   }
 });
+
+// Leaves a message and a session at a relay whose answer is lost, and leaves them again. The relay must get the same
+// item again and not a second one, because the host would deliver both. Once the host has the first, equal words are
+// a new item.
+test('an item whose answer was lost is left once', async () => {
+  Object.assign(globalThis, { indexedDB: database(), location: { origin: 'https://relay.example' } });
+  const host = await newSecret();
+  const info = { host: 'laptop', state: 'online', since: '', clients: 0 };
+  const stored = new Map<string, any>();
+  let loses = false;
+  const page: LeftPage = {
+    at: '', hosts: [info as any], hostsStale: false, host: 'laptop', session: 's:/1', chatUri: 'c:/1', readOnly: false,
+    links: new Map([['laptop', { host: 'laptop', live: true, store: { agents: [] }, conn: { request: async () => ({ ...who, host: base64url(host.public), devices: [] }) as any } }]]),
+    who: async () => 'who', draw() {},
+    ask: async (method, path, item: any) => {
+      if (method === 'GET') return { status: 200, body: { items: [...stored.values()] } } as any;
+      const id = path.split('/').at(-1)!;
+      if (stored.has(id)) return { status: 409, body: { error: 'the item was changed on a different device meanwhile' } } as any;
+      stored.set(id, { host: 'laptop', item, at: '' });
+      if (loses) throw new TypeError('Failed to fetch');
+      return { status: 200, body: {} } as any;
+    },
+  };
+  const left = new Leaving(page);
+  await left.start();
+  info.state = 'offline';
+  for (let n = 0; n < 1000 && !left.takes('laptop'); n++) await new Promise((r) => { setTimeout(r, 10); });
+  const message = (turn: string) => left.leave('laptop', { kind: 'message', session: 's:/1', chat: 'c:/1', turn, text: 'go on' });
+  const session = () => left.leaveSession('laptop', { provider: 'demo', directory: '', text: 'begin', title: 'begin' }, 0);
+  let want = 0;
+  for (const leave of [() => message('t1'), session]) {
+    loses = true;
+    await assert.rejects(leave(), /Failed to fetch/);
+    loses = false;
+    const made = await leave();
+    assert.equal(stored.size, ++want, 'the relay has the item twice');
+    if (leave === session) assert.equal(await idOf(String(made)), [...stored.values()].at(-1).item.session);
+  }
+  await message('t2'); // the person writes the same words later
+  assert.equal(stored.size, ++want);
+  loses = true;
+  await assert.rejects(message('t3'), /Failed to fetch/);
+  loses = false;
+  [...stored.values()].at(-1).result = { state: 'done', version: 1 };
+  await left.read();
+  await message('t4');
+  assert.equal(stored.size, want + 2);
+});

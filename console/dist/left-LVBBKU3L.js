@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-BPF3MB6R.js";import"./chunk-E2MMH66R.js";import"./chunk-3BDQJOKU.js";import"./chunk-26WMZINT.js";import"./chunk-6JJPPSNW.js";import"./chunk-BFUVNM2X.js";import"./chunk-6ZD367T7.js";import"./chunk-F6O6CZJB.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-VZHWDNSK.js";import"./chunk-3BDQJOKU.js";import"./chunk-26WMZINT.js";import"./chunk-F6O6CZJB.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

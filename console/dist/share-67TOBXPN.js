@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-MTAEPCRS.js";import"./chunk-E2MMH66R.js";import"./chunk-3BDQJOKU.js";import"./chunk-26WMZINT.js";import"./chunk-F6O6CZJB.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};

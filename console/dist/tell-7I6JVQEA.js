@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-R7RGSO4C.js";import"./chunk-BFUVNM2X.js";import"./chunk-6ZD367T7.js";import"./chunk-2HZNKJKM.js";import"./chunk-3W7Q3AAC.js";import"./chunk-IBE5EO3F.js";import"./chunk-F6O6CZJB.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
