@@ -289,10 +289,29 @@ export function lastLine(call: ToolCall, stateOf: (channel?: string) => { conten
   return plain(printed.slice(-2000)).trim().split(/[\r\n]/).at(-1)!.trim();
 }
 
+/**
+ * Whether a parsed value has all of its JSON text. JSON.parse drops the first of two members with the same
+ * name, and digits of long numbers; the tool may read them.
+ */
+function isAllOf(parsed: unknown, json: string): boolean {
+  return JSON.stringify(parsed) === json.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|\s+|[-+.\deE]+/g, (token) => (token[0] === '"' ? JSON.stringify(JSON.parse(token)) : token.trim().replace(/^(-?\d+)\.0+$/, '$1')));
+}
+
+/** Returns a tool's input for reading. */
+export function pretty(input: string): string {
+  try {
+    const parsed = JSON.parse(input);
+    return parsed !== null && typeof parsed === 'object' && isAllOf(parsed, input) ? JSON.stringify(parsed, null, 2) : input;
+  } catch {
+    return input;
+  }
+}
+
 /** Returns the command in a tool's input, and whether the input contains nothing else. */
 export function commandIn(input: string): { command: string; whole: boolean } {
   try {
     const parsed = JSON.parse(input);
+    if (!isAllOf(parsed, input)) return { command: '', whole: false };
     const command = parsed?.command ?? parsed?.cmd ?? parsed?.script;
     if (Array.isArray(command)) return { command: command.join(' '), whole: false };
     return typeof command === 'string' ? { command, whole: Object.keys(parsed).length === 1 } : { command: '', whole: false };

@@ -8,7 +8,7 @@ import { Blocks } from '../src/blocks';
 import { linesOf, pairs } from '../src/differences';
 import { pieces, rangeOf } from '../src/ui/near';
 import { treeOf } from '../src/ui/tree';
-import { below, chatBeside, commandOf, parentOf, plain } from '../src/words';
+import { below, chatBeside, commandIn, commandOf, parentOf, plain, pretty } from '../src/words';
 
 test('the host\'s options, narrowest first, by their own labels', () => {
   const options = [{ id: 'allow-session', label: 'Allow in this Session', kind: 'approve', group: 1 }, { id: 'allow-once', label: 'Allow Once', kind: 'approve' }, { id: 'skip', label: 'Skip', kind: 'deny' }];
@@ -120,4 +120,15 @@ test('a growing answer is drawn as if complete, and finished text stays', () => 
     assert.deepEqual(had.flat(), new Blocks().of(text).flat());
   }
   assert.deepEqual(new Blocks().of('').flat().join(''), '');
+});
+
+// Shows inputs that JSON.parse changes: it keeps the last of two members with one name, and rounds long numbers. A
+// request must show the host's text instead, because the tool may read the other value.
+test('an input is shown as the host has sent it', () => {
+  for (const input of ['{"id":9007199254740993}', '{"to":"a","to":"b"}', '{"x":{"y":1e400}}', '{"2":1,"1":2}']) assert.equal(pretty(input), input);
+  for (const input of ['{"command":"rm -r /","command":"ls"}', '{"cmd":"ls","n":12345678901234567890}', '{"command":["rm"],"command":"ls"}']) assert.deepEqual(commandIn(input), { command: '', whole: false }, input);
+  assert.equal(pretty('{"a\\u003c":"\\"x\\u00e9\\/", "n": [1.0, -2.5,true]}'), JSON.stringify({ 'a<': '"xé/', n: [1, -2.5, true] }, null, 2));
+  assert.deepEqual(commandIn('{ "command": "a \\u0026\\u0026 b", "timeout": 120.0 }'), { command: 'a && b', whole: false });
+  assert.deepEqual(commandIn('{"command":"ls"}'), { command: 'ls', whole: true });
+  assert.deepEqual([pretty('7'), pretty('ls "'), pretty('"\\u0041"')], ['7', 'ls "', '"\\u0041"']);
 });

@@ -6,12 +6,12 @@ import { absent, conversation } from '../app';
 import { assessing, inputId, isWhole, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { Choice, ToolCall } from '../ahp';
-import { commandIn } from '../words';
+import { commandIn, pretty } from '../words';
 import { Copy, Dialog, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';
 import { useLeaving } from './leaving';
 import { Markdown } from './markdown';
-import { Inside, pretty, useInput, type Props } from './toolparts';
+import { Inside, useInput, type Props } from './toolparts';
 import { t } from '../language';
 
 const unread: State = { why: t`Some of it has not loaded.`, press: t`Read it first` };

@@ -5,7 +5,7 @@ import { nav, requests } from '../app';
 import { contentId, textOfRead, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { FileEdit, ToolCall } from '../ahp';
-import { baseName, commandOf, plain } from '../words';
+import { baseName, commandOf, plain, pretty } from '../words';
 import { Icon, Raw, isPicture } from './bits';
 import { FileEdits, type Reading } from './edits';
 import { t } from '../language';
@@ -106,13 +106,4 @@ export function useInput(value: ToolCall['toolInput'], round = 0, connected = tr
 
 export function atobText(data: string): string {
   return new TextDecoder().decode(Uint8Array.from(atob(data), (c) => c.charCodeAt(0)));
-}
-
-export function pretty(input: string): string {
-  try {
-    const parsed = JSON.parse(input);
-    return isObject(parsed) ? JSON.stringify(parsed, null, 2) : input;
-  } catch {
-    return input;
-  }
 }

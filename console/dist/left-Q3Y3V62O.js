@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-3O65B2YN.js";import"./chunk-E2MMH66R.js";import"./chunk-3BDQJOKU.js";import"./chunk-26WMZINT.js";import"./chunk-GVBCTANF.js";import"./chunk-BFUVNM2X.js";import"./chunk-6ZD367T7.js";import"./chunk-4KFCGWUR.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

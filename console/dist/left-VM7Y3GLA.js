@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-GVBCTANF.js";import"./chunk-BFUVNM2X.js";import"./chunk-6ZD367T7.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

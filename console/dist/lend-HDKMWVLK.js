@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-GNAPEMTA.js";import"./chunk-3BDQJOKU.js";import"./chunk-26WMZINT.js";import"./chunk-4KFCGWUR.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

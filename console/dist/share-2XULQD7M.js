@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-NJKM6FJR.js";import"./chunk-E2MMH66R.js";import"./chunk-3BDQJOKU.js";import"./chunk-26WMZINT.js";import"./chunk-4KFCGWUR.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};

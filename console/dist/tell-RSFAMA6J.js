@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-IFFJ3COY.js";import"./chunk-BFUVNM2X.js";import"./chunk-6ZD367T7.js";import"./chunk-WHU6TF2G.js";import"./chunk-QKOCZDSD.js";import"./chunk-IBE5EO3F.js";import"./chunk-4KFCGWUR.js";import"./chunk-Q6KFZWDX.js";import"./chunk-LNJNUYBD.js";import"./chunk-KGP5YIUI.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
