@@ -30,6 +30,46 @@ func TestHostIsForgottenWhileTheStoreIsRead(t *testing.T) {
 	}
 }
 
+// TestForgottenHostStaysForgotten has a relay that has missed the removal of a host, because it
+// stood still. It ends the lease of the host, once as the lease's keeper, and once for a lost
+// relay. The host must not be in the store again.
+func TestForgottenHostStaysForgotten(t *testing.T) {
+	r := startTest(t, newTestServer(t), Config{})
+	for name, end := range map[string]func(key string) error{
+		"me": func(key string) error {
+			r.mu.Lock()
+			r.keeping.endLocked(r.hosts[key])
+			r.mu.Unlock()
+			return r.writer.flushHost(t.Context(), key)
+		},
+		"lost": func(string) error {
+			r.mu.Lock()
+			r.relays.getLocked("lost").missed = int(forgetAfter/r.beatEvery) + 1
+			r.mu.Unlock()
+			return r.upkeep.endLost(t.Context())
+		},
+	} {
+		key := "t." + name
+		s := hostState{Key: key, Enrolled: time.Now().UTC(), Lease: &lease{Instance: "i", Presence: Presence{State: Online}, Keeper: name}}
+		rev, err := r.view.store.write(t.Context(), hostKeys+key, s, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		natssite.Eventually(t, "the host is known", func() bool { _, known := r.Lookup("t", name); return known })
+		if err := r.view.store.remove(t.Context(), hostKeys+key, rev); err != nil {
+			t.Fatal(err)
+		}
+		natssite.Eventually(t, "the host is forgotten", func() bool { _, known := r.Lookup("t", name); return !known })
+		r.applyHost(&r.view, s, rev, 0, false) // as if the removal had not arrived yet
+		if err := end(key); err != nil {
+			t.Errorf("ending the lease kept by %s: %v; want no error", name, err)
+		}
+		if rev, err := r.view.store.read(t.Context(), hostKeys+key, &s); rev != 0 || err != nil {
+			t.Errorf("after the lease kept by %s has ended, the forgotten host has the revision %d, %v; want none", name, rev, err)
+		}
+	}
+}
+
 func TestOnlyHostsUnseenForLongAreForgotten(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{ForgetAfter: time.Hour})
 	now := time.Now().UTC()

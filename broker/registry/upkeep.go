@@ -55,8 +55,8 @@ func (u *upkeep) tidyStore(ctx context.Context) error {
 func (u *upkeep) endLost(ctx context.Context) error {
 	for key, keeper := range u.lostLeases() {
 		err := u.r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
-			if k.own != nil || !k.Lease.runs() || k.Lease.Keeper != keeper {
-				return nil // a relay keeps the lease again
+			if k.own != nil || !k.Lease.runs() || k.Lease.Keeper != keeper || k.rev == 0 {
+				return nil // a relay keeps the lease again, or the host was forgotten
 			}
 			s, l := k.hostState, *k.Lease
 			l.Lost = true

@@ -174,13 +174,19 @@ func (w *writer) flushOnce(ctx context.Context, all bool) error {
 	return failed
 }
 
-// flushHost writes this relay's state of a host to the store.
+// flushHost writes this relay's state of a host to the store. If the host was forgotten
+// meanwhile, it writes nothing unless this relay keeps the host's lease.
 func (w *writer) flushHost(ctx context.Context, key string) error {
 	var wrote *lease
+	var before uint64 // the revision before a conflict
 	err := w.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		s := k.hostState
 		wrote = k.own
+		forgotten := before != 0 && k.rev == 0
+		before = k.rev
 		switch {
+		case forgotten && k.kept == nil:
+			return nil // the watch delivers the removal
 		case k.rev != 0 && len(k.unwritten) == 0 && (k.own == nil || k.Lease != nil && k.own.sameForRelays(k.Lease) && k.own.Presence.Clients == k.Lease.Presence.Clients):
 			return nil // the store has the current state
 		case k.own != nil:
