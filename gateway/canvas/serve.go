@@ -165,7 +165,8 @@ func (c *Canvases) ofItsOwn(r *http.Request) bool {
 	return own || reads && !upgrades && r.Header.Get("Sec-Fetch-Site") != ""
 }
 
-// enter exchanges a ticket for a session, and redirects to the page.
+// enter exchanges a ticket for a session, which replaces the browser's present session, and
+// redirects to the page.
 func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket string, session *canvasSession) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
@@ -182,16 +183,15 @@ func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket st
 		err = c.spend(&grant)
 	}
 	switch {
-	case session != nil && (err == nil || errors.Is(err, errTicketUsed)): // the browser already has its session
-	case err != nil:
-		c.Caller.Refuse("canvas", authn.TroubleOf(err), audit.Line{Address: c.Caller.Address(r), Reason: err.Error()})
-		refuseCanvas(w, http.StatusForbidden, "This address works once, for one minute. Open the canvas again from the page that opened it.")
-		return
-	default:
+	case err == nil:
 		if err := c.begin(w, r, grant); err != nil {
 			refuseCanvas(w, http.StatusGone, "This canvas is no longer available: "+err.Error())
 			return
 		}
+	case session == nil || !errors.Is(err, errTicketUsed): // with a session, the browser has loaded the ticket's page again
+		c.Caller.Refuse("canvas", authn.TroubleOf(err), audit.Line{Address: c.Caller.Address(r), Reason: err.Error()})
+		refuseCanvas(w, http.StatusForbidden, "This address works once, for one minute. Open the canvas again from the page that opened it.")
+		return
 	}
 	to := "/" + strings.TrimLeft(path, "/")
 	if r.URL.RawQuery != "" {
