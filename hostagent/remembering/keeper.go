@@ -110,7 +110,7 @@ type Keeper struct {
 	listed    bool              // the summaries of all sessions have arrived
 	loaded    bool              // the relays' list of records has arrived
 	kept      map[string]string // digests by ID, from the relays' list
-	stored    map[string]bool   // IDs of the records that relays have
+	stored    map[string]bool   // IDs of the records that relays have or may have
 	versions  map[string]uint64 // of the relays' records, by ID
 	drops     map[string]bool   // IDs of records that must be removed from relays
 	list      bool              // the list of sessions has changed since it was written
@@ -549,12 +549,15 @@ func (k *Keeper) put(ctx context.Context, id string, content []byte, at time.Tim
 	if err != nil {
 		return err
 	}
+	k.mu.Lock()
+	k.stored[id] = true // also after an error, because only the answer may be lost
+	k.mu.Unlock()
 	if _, err := k.ask(ctx, &remember.Request{Op: remember.Put, Record: record}); err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stored[id], k.versions[id] = true, record.Version
+	k.versions[id] = record.Version
 	return nil
 }
 

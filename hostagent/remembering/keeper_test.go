@@ -41,6 +41,7 @@ type world struct {
 	revoked map[string]bool
 	sealed  bool  // the next start is that of a sealed host
 	away    bool  // requests to the relay fail
+	lost    bool  // the relay writes records, but its answers get lost
 	refuse  error // the relay refuses to write with this error
 	renewed int
 	hangs   string // the host never answers about this session
@@ -149,6 +150,9 @@ func (w *world) ask(_ context.Context, data []byte) ([]byte, error) {
 		}
 		w.records[r.Record.ID] = r.Record
 		w.puts = append(w.puts, r.Record.ID)
+		if w.lost {
+			return nil, errors.New("no answer")
+		}
 	case remember.Get:
 		answer.Record = w.records[r.ID]
 	case remember.Index:
@@ -590,6 +594,33 @@ func testReturn(t *testing.T, during bool) {
 		synctest.Wait()
 		if got := w.content(id); !strings.Contains(got, "one") {
 			t.Errorf("the record of the session that returned is %q; want its text", got)
+		}
+	})
+}
+
+// TestUnconfirmedRecordIsDropped loses the relay's answer to a session's first record. When the
+// session then ends or becomes private, the Keeper must drop the record.
+func TestUnconfirmedRecordIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		time.Sleep(time.Minute)
+		w.mu.Lock()
+		w.lost = true
+		w.mu.Unlock()
+		w.say("s:/1", "secret", 1)
+		for w.record(remember.IDOf("s:/1")) == nil {
+			time.Sleep(time.Second)
+		}
+		w.keeper.Summary("s:/1", nil, false)
+		w.mu.Lock()
+		w.lost = false
+		w.mu.Unlock()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if w.record(remember.IDOf("s:/1")) != nil {
+			t.Error("the relay still has the record; want none")
 		}
 	})
 }
