@@ -155,8 +155,28 @@ func (b *Board) takeEventLocked(h *hostEvents, item Item, open []string, late bo
 		kept := *e
 		kept.Pushes = nil
 		h.open[e.ID] = kept
+		if known {
+			b.narrowLocked(before, item)
+		}
 		b.addLocked(item)
 	}
+}
+
+// narrowLocked withdraws a changed event from those who may no longer see it because its session
+// has become private. It also replaces the event in earlier items, which clients can request.
+func (b *Board) narrowLocked(before notice.Event, now Item) {
+	if now.Event.Only == "" || now.Event.Only == before.Only {
+		return
+	}
+	for i := range b.tenantLocked(now.Tenant).items {
+		if earlier := &b.tenants[now.Tenant].items[i]; earlier.Host == now.Host && earlier.Event.ID == now.Event.ID {
+			earlier.Event = now.Event
+			earlier.Event.Pushes = nil
+		}
+	}
+	gone := now
+	gone.Change, gone.Event, gone.handled = Withdrawn, before, true // notifications of the event stay
+	b.addLocked(gone)
 }
 
 // withdrawLocked withdraws the events that are no longer open according to a report. It
@@ -193,10 +213,13 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 			continue
 		}
 		h.open[e.ID] = e
-		if !known {
+		item := Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, handled: true}
+		if known {
+			b.narrowLocked(before, item)
+		} else {
 			h.merged.only[e.ID] = true
 		}
-		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, handled: true})
+		b.addLocked(item)
 	}
 	h.lacks = len(h.open) < len(r.Open)
 }

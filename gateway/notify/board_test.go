@@ -170,6 +170,39 @@ func TestAnsweredQuestionEndsBeforeNewEvents(t *testing.T) {
 	}
 }
 
+// TestQuestionOfASessionThatBecomesPrivateIsWithdrawn: a question is open when its session becomes
+// private to ada. Eve, who was shown the question, gets its withdrawal. Afterwards, a client of
+// eve's that asks for earlier items does not get the question, and ada's gets it.
+func TestQuestionOfASessionThatBecomesPrivateIsWithdrawn(t *testing.T) {
+	board := notify.NewBoard()
+	e := event(1, notice.Question)
+	e.Text = "secret"
+	r := notice.Report{Instance: "agent", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}}
+	board.Take("t", "h", r)
+	_, shown, _, _ := board.After("t", 0)
+	e.Only = "ada"
+	r.Seq, r.Events = 2, []notice.Event{e}
+	board.Take("t", "h", r)
+	after := func(subject string, number uint64) (got []notify.Change) {
+		items, _, _, _ := board.After("t", number)
+		for _, item := range items {
+			if notify.MayHear(auth.Client{Tenant: "t", Hosts: []string{"*"}, Subject: subject}, "t", "h", &item.Event) {
+				got = append(got, item.Change)
+			}
+		}
+		return got
+	}
+	if got := after("eve", shown); !slices.Equal(got, []notify.Change{notify.Withdrawn}) {
+		t.Errorf("eve's open page gets %v; want the withdrawal", got)
+	}
+	if got := after("eve", 0); slices.Contains(got, notify.Raised) {
+		t.Errorf("eve's next page gets %v; want no question", got)
+	}
+	if got := after("ada", shown); len(got) == 0 || got[len(got)-1] != notify.Raised {
+		t.Errorf("ada's page gets %v; want the question at the end", got)
+	}
+}
+
 // TestOnlyPermittedEventsAreHeard: for each token, MayHear permits or refuses the
 // events of the session s:/1, of its host, and of the session s:/2.
 func TestOnlyPermittedEventsAreHeard(t *testing.T) {

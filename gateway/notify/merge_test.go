@@ -123,7 +123,7 @@ func TestChangedQuestionIsMerged(t *testing.T) {
 		t.Errorf("the Board has the question %q for subject %q; want %q for ada", now.Text, now.Only, e.Text)
 	}
 	board.merge("t", "h", r)
-	if len(items) != 1 || items[0].Change != Raised || !items[0].handled {
-		t.Errorf("followers got %+v; want the changed question once, as handled by the other relay", items)
+	if len(items) != 2 || items[0].Change != Withdrawn || items[1].Change != Raised || !items[0].handled || !items[1].handled {
+		t.Errorf("followers got %+v; want the former question's end and the changed question, as handled by the other relay", items)
 	}
 }
