@@ -247,6 +247,9 @@ const afterwards = ".w"
 // notification was or may be sent, and the target's service reports ends, it creates a job
 // that does so.
 func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now time.Time) {
+	if of := n.queue.hostOf(id); of != "" && of != item.Host {
+		return // a host could report another host's event IDs
+	}
 	if n.queue.state(id) == waiting && !n.busy[id] {
 		n.queue.done(id, nil)
 	}

@@ -388,6 +388,43 @@ func TestDelayedNotificationIsOfTheCurrentQuestion(t *testing.T) {
 	})
 }
 
+// TestHostWithdrawsOnlyItsOwnEvents: a second host reports an event with the ID of the first host's
+// question, and then its end. It can know the ID, because clients are shown it. The notification of
+// the first host's question must be sent, and not be withdrawn.
+func TestHostWithdrawsOnlyItsOwnEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFixture(t)
+		defer d.stop()
+		d.way(one, nil)
+		ask := event(1, notice.Approval)
+		seq := uint64(0)
+		second := func(open ...notice.Event) {
+			t.Helper()
+			seq += 2
+			ids := []string{}
+			for _, e := range open {
+				ids = append(ids, e.ID)
+			}
+			d.board.Take("t", "second", notice.Report{Instance: "other", Seq: seq, Open: ids, Events: open})
+			if err := d.Keep(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.Looking("t", "ada") // delays the notification
+		d.says([]notice.Event{ask})
+		second(ask)
+		second()
+		time.Sleep(time.Minute)
+		d.want("127.0.0.1", 1)
+		second(ask)
+		second()
+		time.Sleep(time.Minute)
+		d.want("127.0.0.1", 1)
+		d.says(nil)
+		d.want("127.0.0.1", 2)
+	})
+}
+
 // TestRevokedTokenMutesNothing: a token sets quiet hours or mutes, and is then revoked.
 // From then on, they delay no new event, and TimesFor returns none.
 func TestRevokedTokenMutesNothing(t *testing.T) {

@@ -347,6 +347,22 @@ func (q *queue) state(id string) jobState {
 	return waiting
 }
 
+// hostOf returns the host of a job, or "" if it is not known.
+func (q *queue) hostOf(id string) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.jobs[id]
+	switch {
+	case e == nil:
+		return ""
+	case e.now().Job != nil:
+		return e.now().Job.Host
+	case e.now().Last != nil:
+		return e.now().Last.Host
+	}
+	return ""
+}
+
 // voidLocked reports whether a claim is too old, or the relay that made it has ended.
 func (q *queue) voidLocked(e *entry, now time.Time) bool {
 	return now.Sub(e.lastHeard) > claimLasts || e.By != q.me && q.hasEnded(e.By)
