@@ -122,9 +122,15 @@ func (n *Notifier) missing(t *Target) (list []string) {
 	return list
 }
 
-// Redacted returns a target without its secrets.
-func (n *Notifier) Redacted(t Target) Target {
-	if s := n.services[t.Kind]; s != nil {
+// Redacted returns a target without its secrets, for a client of the target's person. A client that
+// may not change the target does not get an ntfy topic either: whoever knows the topic can read its
+// messages, and give the answers in them.
+func (n *Notifier) Redacted(t Target, who auth.Client) Target {
+	s := n.services[t.Kind]
+	if !n.mayChange(who, &t) {
+		s = &webhook{} // redacts any URL
+	}
+	if s != nil {
 		s.redact(&t)
 	}
 	t.Keys, t.Secret, t.Token, t.Who = nil, "", "", auth.Client{Access: t.Who.Access, Expires: t.Who.Expires}

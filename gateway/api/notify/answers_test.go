@@ -65,10 +65,18 @@ func (*records) Write(context.Context, ...store.Change) []store.Result { return 
 
 func (*records) Ready() <-chan struct{} { return nil }
 
-// TestAnswerLinkEndsWithTheHost gives an answer by a link from a notification, before and after
-// the person's authority loses the host. The relay forwards the first answer to the host-agent,
-// which does not know which hosts a person may reach. It refuses the second.
-func TestAnswerLinkEndsWithTheHost(t *testing.T) {
+// A site is a relay's API for notifications. Tests call its handlers without a network.
+type site struct {
+	*notifyapi.API
+	keys     *auth.Keys
+	notifier *notify.Notifier
+	mux      *http.ServeMux
+	standing func(auth.Client) (auth.Client, bool, error) // returns the token's own authority, except in some tests
+	answers  int                                   // answers that the host-agent has received
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -78,49 +86,92 @@ func TestAnswerLinkEndsWithTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	ada := auth.Client{Tenant: "t", Subject: "ada", Hosts: []string{"laptop", "server"}, Access: auth.AccessApprove, Expires: time.Now().Add(time.Hour)}
-	now := ada
-	standing := func(auth.Client) (auth.Client, bool, error) { return now, true, nil }
+	s := &site{keys: keys, mux: http.NewServeMux(), standing: func(who auth.Client) (auth.Client, bool, error) { return who, true, nil }}
+	standing := func(who auth.Client) (auth.Client, bool, error) { return s.standing(who) }
 	board := notify.NewBoard()
-	api := notifyapi.New(notifyapi.Config{
+	s.API = notifyapi.New(notifyapi.Config{
 		Caller: authn.New(authn.Config{
-			Keys: keys, Revoked: revoked, Limits: admission.New(admission.Limits{}.WithDefaults(), 1<<20), Audit: audit.New(log, nil), Count: func(string) {},
+			Keys: keys, Revoked: revoked, Limits: admission.New(admission.Limits{}.WithDefaults(), 1<<20), Audit: audit.New(log, nil),
+			Count: func(string) {}, Proved: func(*http.Request) {},
 		}),
 		Board: board, Instance: "relay", Standing: standing, Life: t.Context(),
 	})
-	notifier, err := notify.Start(notify.Config{
-		Board: board, Records: new(records), Instance: "relay", Log: log, Standing: standing, Capability: api.Capability,
+	s.notifier, err = notify.Start(notify.Config{
+		Board: board, Records: new(records), Instance: "relay", Log: log, Standing: standing, Capability: s.Capability,
 		Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer notifier.Close()
-	answers := 0
-	api.Start(notifier, func(context.Context, notice.Answer) (notice.Outcome, error) {
-		answers++
+	t.Cleanup(s.notifier.Close)
+	s.Start(s.notifier, func(context.Context, notice.Answer) (notice.Outcome, error) {
+		s.answers++
 		return notice.Outcome{Result: notice.Given}, nil
 	}, nil)
-	target, err := notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Webhook, URL: "http://127.0.0.1/hook"})
+	s.Routes(s.mux)
+	return s
+}
+
+// send sends a request, with a token of the client if it has a subject.
+func (s *site) send(t *testing.T, who auth.Client, method, path, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if who.Subject != "" {
+		token, err := s.keys.Tokens().IssueClient(who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, r)
+	return w
+}
+
+var ada = auth.Client{Tenant: "t", Subject: "ada", Hosts: []string{"laptop", "server"}, Access: auth.AccessApprove, Expires: time.Now().Add(time.Hour)}
+
+// TestAnswerLinkEndsWithTheHost gives an answer by a link from a notification, before and after
+// the person's authority loses the host. The relay forwards the first answer to the host-agent,
+// which does not know which hosts a person may reach. It refuses the second.
+func TestAnswerLinkEndsWithTheHost(t *testing.T) {
+	s := newSite(t)
+	target, err := s.notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Webhook, URL: "http://127.0.0.1/hook"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	yes := notice.Option{ID: "yes", Label: "Allow once"}
-	link := api.Capability(&notify.Job{Tenant: "t", Host: "server", Subject: "ada", Target: target.ID, Event: notice.Event{
+	link := s.Capability(&notify.Job{Tenant: "t", Host: "server", Subject: "ada", Target: target.ID, Event: notice.Event{
 		ID: notice.ID("s:/1", "q"), Kind: notice.Approval, Session: "s:/1", Answer: notice.Choice, Options: []notice.Option{yes}, At: time.Now(),
 	}}, ada, yes)
-	mux := http.NewServeMux()
-	api.Routes(mux)
-	post := func() int {
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest("POST", "/api/answers/"+link, nil))
-		return w.Code
+	post := func() int { return s.send(t, auth.Client{}, "POST", "/api/answers/"+link, "").Code }
+	if status := post(); status != http.StatusOK || s.answers != 1 {
+		t.Fatalf("the answer got HTTP %d, and the host %d answers; want 200 and 1", status, s.answers)
 	}
-	if status := post(); status != http.StatusOK || answers != 1 {
-		t.Fatalf("the answer got HTTP %d, and the host %d answers; want 200 and 1", status, answers)
-	}
+	now := ada
 	now.Hosts = []string{"laptop"}
-	if status := post(); status != http.StatusNotFound || answers != 1 {
-		t.Errorf("without the host, the answer got HTTP %d, and the host %d answers; want 404 and still 1", status, answers)
+	s.standing = func(auth.Client) (auth.Client, bool, error) { return now, true, nil }
+	if status := post(); status != http.StatusNotFound || s.answers != 1 {
+		t.Errorf("without the host, the answer got HTTP %d, and the host %d answers; want 404 and still 1", status, s.answers)
+	}
+}
+
+// TestLesserTokenDoesNotSeeTheTopic lists a person's notification targets with the token that set
+// one for ntfy, and with a token of the same person that may only look. Whoever knows the topic
+// can read its messages, which offer answers, so only the first token is shown the topic.
+func TestLesserTokenDoesNotSeeTheTopic(t *testing.T) {
+	s := newSite(t)
+	if _, err := s.notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Ntfy, URL: "http://127.0.0.1/my-topic"}); err != nil {
+		t.Fatal(err)
+	}
+	looks := ada
+	looks.Access = auth.AccessRead
+	for _, test := range []struct {
+		who   auth.Client
+		shows bool
+	}{{ada, true}, {looks, false}} {
+		got := s.send(t, test.who, "GET", "/api/notify", "").Body.String()
+		if !strings.Contains(got, `"kind":"ntfy"`) || strings.Contains(got, "my-topic") != test.shows {
+			t.Errorf("a token with the level %s gets %s; want the target, and its topic: %v", test.who.Access.Level(), got, test.shows)
+		}
 	}
 }

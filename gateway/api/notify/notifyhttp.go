@@ -98,7 +98,7 @@ func (a *API) serveNotify(w http.ResponseWriter, _ *http.Request, who auth.Clien
 		PushKey: a.notifier.PushKey(), Mail: a.notifier.SendsMail(), URL: a.notifier.PublicURL(), Deliveries: append([]notify.Delivery{}, a.notifier.Deliveries(who.Tenant, who.Subject)...),
 	}
 	for _, target := range p.Targets {
-		shown.Targets = append(shown.Targets, a.notifier.Redacted(target))
+		shown.Targets = append(shown.Targets, a.notifier.Redacted(target, who))
 	}
 	authn.WriteJSON(w, http.StatusOK, shown)
 }
@@ -116,7 +116,7 @@ func (a *API) serveSetTarget(w http.ResponseWriter, r *http.Request, who auth.Cl
 		refuseNotify(w, err)
 		return
 	}
-	shown := a.notifier.Redacted(target)
+	shown := a.notifier.Redacted(target, who)
 	if given == "" && r.Method == http.MethodPost {
 		shown.Secret = target.Secret
 	}
