@@ -23,16 +23,31 @@ import (
 	"ahprelay/gateway/authn"
 	"ahprelay/gateway/notify"
 	"ahprelay/test/memstore"
+	"ahprelay/test/natssite"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// records implements [notify.Records] for settings. It stores no jobs.
+// records implements [notify.Records] for a single relay. It stores no jobs, but gives them to its
+// followers.
 type records struct {
 	memstore.Store
 
 	mu        sync.Mutex
+	rev       uint64
 	followers map[string]func(store.Record)
+}
+
+func (r *records) follow(key string, data []byte) (rev uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rev++
+	for prefix, follow := range r.followers {
+		if strings.HasPrefix(key, prefix) {
+			follow(store.Record{Key: key, Rev: r.rev, Data: data})
+		}
+	}
+	return r.rev
 }
 
 func (r *records) Update(key string, change func(old []byte) ([]byte, error)) error {
@@ -41,12 +56,8 @@ func (r *records) Update(key string, change func(old []byte) ([]byte, error)) er
 		data, err = change(old)
 		return data, err
 	})
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for prefix, follow := range r.followers {
-		if err == nil && strings.HasPrefix(key, prefix) {
-			follow(store.Record{Key: key, Rev: 1, Data: data})
-		}
+	if err == nil {
+		r.follow(key, data)
 	}
 	return err
 }
@@ -61,9 +72,25 @@ func (r *records) Follow(prefix string, follow func(store.Record)) (cancel func(
 	return func() {}
 }
 
-func (*records) Write(context.Context, ...store.Change) []store.Result { return nil }
+func (r *records) Write(_ context.Context, changes ...store.Change) (results []store.Result) {
+	for _, c := range changes {
+		results = append(results, store.Result{Rev: r.follow(c.Key, c.Data)})
+	}
+	return results
+}
 
-func (*records) Ready() <-chan struct{} { return nil }
+func (*records) Ready() <-chan struct{} {
+	ready := make(chan struct{})
+	close(ready)
+	return ready
+}
+
+// accepted is the network of targets that accept each notification.
+type accepted struct{}
+
+func (accepted) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+}
 
 // A site is a relay's API for notifications. Tests call its handlers without a network.
 type site struct {
@@ -98,7 +125,7 @@ func newSite(t *testing.T) *site {
 	})
 	s.notifier, err = notify.Start(notify.Config{
 		Board: board, Records: new(records), Instance: "relay", Log: log, Standing: standing, Capability: s.Capability,
-		Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Transport: accepted{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -172,6 +199,34 @@ func TestLesserTokenDoesNotSeeTheTopic(t *testing.T) {
 		got := s.send(t, test.who, "GET", "/api/notify", "").Body.String()
 		if !strings.Contains(got, `"kind":"ntfy"`) || strings.Contains(got, "my-topic") != test.shows {
 			t.Errorf("a token with the level %s gets %s; want the target, and its topic: %v", test.who.Access.Level(), got, test.shows)
+		}
+	}
+}
+
+// TestDeliveriesAreOfPermittedEvents lists a person's latest deliveries with tokens that may see
+// all events, those of another host, and those of another session. Only the first gets the
+// delivery.
+func TestDeliveriesAreOfPermittedEvents(t *testing.T) {
+	s := newSite(t)
+	if _, err := s.notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Webhook, URL: "http://127.0.0.1/hook"}); err != nil {
+		t.Fatal(err)
+	}
+	s.Board.Take("t", "server", notice.Report{Instance: "agent", Seq: 1, Events: []notice.Event{
+		{ID: notice.ID("s:/secret", "done"), Kind: notice.Done, Session: "s:/secret", At: time.Now()},
+	}})
+	natssite.Eventually(t, "the event is delivered", func() bool { return len(s.notifier.Deliveries("t", "ada")) == 1 })
+	for name, test := range map[string]struct {
+		change func(*auth.Client)
+		shows  bool
+	}{
+		"all":             {func(*auth.Client) {}, true},
+		"another host":    {func(c *auth.Client) { c.Hosts = []string{"laptop"} }, false},
+		"another session": {func(c *auth.Client) { c.Channels = []string{"s:/other"} }, false},
+	} {
+		who := ada
+		test.change(&who)
+		if got := s.send(t, who, "GET", "/api/notify", "").Body.String(); strings.Contains(got, "s:/secret") != test.shows {
+			t.Errorf("a token for %s gets %s; want the delivery: %v", name, got, test.shows)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"ahprelay/auth"
+	"ahprelay/broker/notice"
 	"ahprelay/broker/store"
 	"ahprelay/gateway/authn"
 	"ahprelay/gateway/notify"
@@ -34,7 +35,7 @@ type Notifying struct {
 	PushKey    string            `json:"pushKey,omitempty"` // for the browser's subscription
 	Mail       bool              `json:"mail"`              // the relay sends mail
 	URL        string            `json:"url,omitempty"`     // the relay's public address, for links
-	Deliveries []notify.Delivery `json:"deliveries"`        // the last ten, the latest first
+	Deliveries []notify.Delivery `json:"deliveries"`        // of the last ten those whose events the token may see, the latest first
 }
 
 func (a *API) Routes(mux *http.ServeMux) {
@@ -95,7 +96,12 @@ func (a *API) serveNotify(w http.ResponseWriter, _ *http.Request, who auth.Clien
 	quiet, mutes := a.notifier.TimesFor(&p, who)
 	shown := Notifying{
 		Targets: []notify.Target{}, Mutes: append([]notify.Mute{}, mutes...), Quiet: quiet,
-		PushKey: a.notifier.PushKey(), Mail: a.notifier.SendsMail(), URL: a.notifier.PublicURL(), Deliveries: append([]notify.Delivery{}, a.notifier.Deliveries(who.Tenant, who.Subject)...),
+		PushKey: a.notifier.PushKey(), Mail: a.notifier.SendsMail(), URL: a.notifier.PublicURL(), Deliveries: []notify.Delivery{},
+	}
+	for _, d := range a.notifier.Deliveries(who.Tenant, who.Subject) {
+		if d.Kind == notice.Test || notify.MayHear(who, who.Tenant, d.Host, &notice.Event{Session: d.Session}) {
+			shown.Deliveries = append(shown.Deliveries, d)
+		}
 	}
 	for _, target := range p.Targets {
 		shown.Targets = append(shown.Targets, a.notifier.Redacted(target, who))
