@@ -12,8 +12,8 @@
 //
 // If a host's records exceed the host's quota or [remember.MaxRecords], its oldest records are
 // removed, except the list of sessions. If they exceed the tenant's quota, the same host's
-// oldest records are removed too. A record that still does not fit is refused, so a host cannot
-// displace another host's records. Only if all tenants together exceed [MaxBytes], the oldest
-// records of all are removed. Records of hosts that the registry has forgotten are removed within a
-// minute.
+// oldest records are removed too. A record that would still not fit is refused, and none is
+// removed for it. So a host cannot displace another host's records. Only if all tenants together
+// exceed [MaxBytes], the oldest records of all are removed. Records of hosts that the registry has
+// forgotten are removed within a minute.
 package remembered

@@ -224,7 +224,8 @@ func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) e
 	return err
 }
 
-// makeRoom removes a host's oldest records until the new record fits.
+// makeRoom removes a host's oldest records until the new record fits. It removes none, and
+// fails, if that would not be enough.
 func (k *Keeper) makeRoom(ctx context.Context, of hostKey, id string, bytes int64) error {
 	for {
 		oldest, fits := k.oldest(of, id, bytes)
@@ -241,7 +242,7 @@ func (k *Keeper) makeRoom(ctx context.Context, of hostKey, id string, bytes int6
 }
 
 // oldest reports whether a record fits into the quotas. If not, it returns the ID of the
-// host's oldest other record, or "".
+// host's oldest other record, or "" if the removal of all others does not make enough room.
 func (k *Keeper) oldest(of hostKey, id string, bytes int64) (oldest string, fits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -249,19 +250,28 @@ func (k *Keeper) oldest(of hostKey, id string, bytes int64) (oldest string, fits
 	if h == nil {
 		h = &kept{}
 	}
-	if was, had := h.of[id]; had {
+	was, had := h.of[id]
+	if had {
 		bytes -= cost(was.Size)
-	} else if len(h.of) >= remember.MaxRecords {
-		bytes = max(bytes, k.cfg.PerHost+1)
 	}
-	if h.bytes+bytes <= k.cfg.PerHost && k.tenants[of.tenant]+bytes <= k.cfg.PerTenant {
+	within := func(bytes int64) bool {
+		return h.bytes+bytes <= k.cfg.PerHost && k.tenants[of.tenant]+bytes <= k.cfg.PerTenant
+	}
+	if within(bytes) && (had || len(h.of) < remember.MaxRecords) {
 		return "", true
 	}
 	var first time.Time
 	for other, e := range h.of {
-		if other != id && other != remember.ListID && (oldest == "" || e.Stored.Before(first)) {
+		if other == id || other == remember.ListID {
+			continue
+		}
+		bytes -= cost(e.Size)
+		if oldest == "" || e.Stored.Before(first) {
 			oldest, first = other, e.Stored
 		}
+	}
+	if !within(bytes) {
+		return "", false
 	}
 	return oldest, false
 }

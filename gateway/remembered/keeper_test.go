@@ -88,6 +88,9 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 	if err := write(t, k, desk, id(3), 60<<10); !errors.Is(err, errQuota) {
 		t.Errorf("a record beyond the tenant's quota: %v; want %v", err, errQuota)
 	}
+	if !has(t, k, desk, id(1)) || !has(t, k, desk, id(2)) {
+		t.Error("a refused record has removed other records of its host, although that is not enough; want both kept")
+	}
 	must(write(t, k, other, id(0), 15<<10)) // a different tenant has its own quota
 	stats := k.Stats()
 	must(k.Forget(t.Context(), laptop.tenant, laptop.host))
