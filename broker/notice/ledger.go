@@ -27,8 +27,9 @@ func NewLedger(instance string) *Ledger {
 	return &Ledger{instance: instance, wake: make(chan struct{}, 1), most: MaxEvents, known: map[string]bool{}, dirty: true}
 }
 
-// Limit sets the function which returns the only subject who may see a session. Call it
-// before the first Add, and call [Ledger.Judge] when its results change.
+// Limit sets the function which returns the only subject who may see a session. The function must
+// not use the Ledger. Call Limit before the first Add, and call [Ledger.Judge] when the function's
+// results change.
 func (l *Ledger) Limit(only func(session string) string) { l.only = only }
 
 // Seal reduces the number of events in a report, because events of a sealed host are
@@ -47,21 +48,38 @@ func (l *Ledger) Touch() {
 // are reported again.
 func (l *Ledger) Judge() {
 	l.mu.Lock()
-	open := slices.Clone(l.open)
-	l.mu.Unlock()
-	for _, e := range open {
-		l.Add(e)
+	defer l.mu.Unlock()
+	for i := range l.open {
+		e := &l.open[i]
+		was := e.Only
+		if l.judgeLocked(e); e.Only != was {
+			l.changedLocked(e.ID)
+		}
 	}
+}
+
+// judgeLocked sets the only subject who may see an event. It calls the function from Limit under
+// the lock, so that no event gets a result from before a concurrent Judge.
+func (l *Ledger) judgeLocked(e *Event) {
+	if l.only != nil && e.Session != "" && (e.Only == "" || e.Kind.Needs()) {
+		e.Only = l.only(e.Session)
+	}
+}
+
+// changedLocked makes the next report contain an event.
+func (l *Ledger) changedLocked(id string) {
+	delete(l.known, id)
+	delete(l.inward, id)
+	l.dirty = true
+	l.signal()
 }
 
 // Add adds an event. An open event with the same ID is replaced, and reported again if
 // it differs. Beyond the bounds, the oldest events are dropped.
 func (l *Ledger) Add(e Event) {
-	if l.only != nil && e.Session != "" && (e.Only == "" || e.Kind.Needs()) {
-		e.Only = l.only(e.Session)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.judgeLocked(&e)
 	list := &l.over
 	if e.Kind.Needs() {
 		list = &l.open
@@ -78,10 +96,7 @@ func (l *Ledger) Add(e Event) {
 		}
 		*list = append(*list, e)
 	}
-	delete(l.known, e.ID)
-	delete(l.inward, e.ID)
-	l.dirty = true
-	l.signal()
+	l.changedLocked(e.ID)
 }
 
 // Ready marks the list of open events as complete. Before it, no report is sent.
