@@ -44,16 +44,18 @@ func (l *Ledger) Touch() {
 	l.signal()
 }
 
-// Judge calls the function from Limit again for each open event. Events whose result has changed
-// are reported again.
+// Judge calls the function from Limit again for each event that is open or not confirmed. Events
+// whose result has changed are reported again.
 func (l *Ledger) Judge() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.open {
-		e := &l.open[i]
-		was := e.Only
-		if l.judgeLocked(e); e.Only != was {
-			l.changedLocked(e.ID)
+	for _, list := range [][]Event{l.open, l.over} {
+		for i := range list {
+			e := &list[i]
+			was := e.Only
+			if l.judgeLocked(e); e.Only != was {
+				l.changedLocked(e.ID)
+			}
 		}
 	}
 }

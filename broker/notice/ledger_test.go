@@ -37,3 +37,19 @@ func TestAnsweredQuestionStaysAnsweredDuringJudge(t *testing.T) {
 		t.Errorf("the withdrawn question %+v is open again; want it closed", e)
 	}
 }
+
+// TestWaitingNewsOfAPrivateSessionIsForItsOwner: a session becomes private while no relay can be
+// reached, after its agent has finished. The next report must have the event for the owner only.
+func TestWaitingNewsOfAPrivateSessionIsForItsOwner(t *testing.T) {
+	l, owner := notice.NewLedger("a"), ""
+	l.Limit(func(string) string { return owner })
+	l.Ready()
+	l.Add(notice.Event{ID: "1", Kind: notice.Done, Session: "s:/1"})
+	l.Add(notice.Event{ID: "2", Kind: notice.Undelivered, Session: "s:/1", Only: "bob"})
+	owner = "ada"
+	l.Judge()
+	r, _ := l.Report(false)
+	if len(r.Events) != 2 || r.Events[0].Only != "ada" || r.Events[1].Only != "bob" {
+		t.Errorf("the report has %+v; want the first event for ada, and the second still for bob", r.Events)
+	}
+}
