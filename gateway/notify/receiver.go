@@ -134,7 +134,7 @@ func (r *Receiver) noteOnline(tenant string) {
 	}
 }
 
-// reportAway adds an event if the host is still offline.
+// reportAway adds an event if the host is still offline, unless it has been removed.
 func (r *Receiver) reportAway(key hostKey, h *away, timer *time.Timer, host registry.Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,6 +142,10 @@ func (r *Receiver) reportAway(key hostKey, h *away, timer *time.Timer, host regi
 		return
 	}
 	h.timer = nil
+	if _, known := r.cfg.Registry.Lookup(key.tenant, key.host); !known {
+		delete(r.hosts, key)
+		return
+	}
 	h.event = notice.ID(key.host, "offline "+host.Since.UTC().Truncate(time.Minute).Format(time.RFC3339))
 	e := notice.Event{ID: h.event, Kind: notice.Offline, Text: host.Reason, At: host.Since.UTC()}
 	e.Fit()
