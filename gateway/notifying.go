@@ -45,7 +45,7 @@ func (r *Relay) startNotify(cfg *RelayConfig, server *Server) (err error) {
 		return err
 	}
 	r.receiver = notify.StartReceiver(notify.ReceiverConfig{
-		Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log, Keep: r.teller.Keep,
+		Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log, Keep: r.teller.Keep, Lacks: r.exchange.AskAgain,
 		Instance: cfg.Gateway.Instance,
 		Sign:     func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.AnswerRequest, body) },
 	})

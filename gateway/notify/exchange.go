@@ -23,10 +23,11 @@ const openSubject = "ahp.relays.v1.open"
 
 // Limits and times of an Exchange.
 const (
-	openRoom    = 256         // queued requests from other relays; further requests get no reply
-	answersRoom = 1024        // queued replies; further replies are dropped
-	followTime  = time.Second // how long a follower waits for replies
-	pieceEvents = 32          // events per reply
+	openRoom    = 256            // queued requests from other relays; further requests get no reply
+	answersRoom = 1024           // queued replies; further replies are dropped
+	followTime  = time.Second    // how long a follower waits for replies
+	againEvery  = 2 * followTime // shortest interval between requests about a tenant
+	pieceEvents = 32             // events per reply
 	pieceHosts  = 256
 )
 
@@ -47,8 +48,14 @@ type Exchange struct {
 	stop    []func()
 	running sync.WaitGroup
 
-	mu    sync.Mutex               // guards the fields below
-	asked map[string]chan struct{} // by tenant with an open account; a channel is closed after the other relays' replies
+	mu    sync.Mutex         // guards the field below
+	asked map[string]*asking // by tenant with an open account
+}
+
+// An asking is a request to all other relays for a tenant's open events.
+type asking struct {
+	at   time.Time
+	done chan struct{} // closed after the replies
 }
 
 // An openQuestion is a relay's request to all others.
@@ -70,7 +77,7 @@ type hostOpen struct {
 
 // StartExchange starts an Exchange. The caller must Close it.
 func StartExchange(cfg ExchangeConfig) (*Exchange, error) {
-	x := &Exchange{cfg: cfg, asked: map[string]chan struct{}{}}
+	x := &Exchange{cfg: cfg, asked: map[string]*asking{}}
 	x.life, x.cancel = context.WithCancel(context.Background())
 	questions := make(chan *nats.Msg, openRoom)
 	unsubscribe, err := cfg.Conn.Subscribe(openSubject, questions)
@@ -130,20 +137,35 @@ func (x *Exchange) Follow(ctx context.Context, tenant string) (release func()) {
 }
 
 // ask requests a tenant's open events from other relays. While the tenant's account stays
-// open, it does so only once.
+// open, it does so only once, except for AskAgain.
 func (x *Exchange) ask(tenant string) (done <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	known, begun := x.asked[tenant]
-	if !begun {
-		known = make(chan struct{})
-		x.asked[tenant] = known
-		x.running.Go(func() {
-			defer close(known)
-			x.askOthers(tenant)
-		})
+	q := x.asked[tenant]
+	if q == nil {
+		q = x.askLocked(tenant)
 	}
-	return known
+	return q.done
+}
+
+// AskAgain requests a tenant's open events from other relays once more, if the latest request
+// was before againEvery.
+func (x *Exchange) AskAgain(tenant string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if q := x.asked[tenant]; q != nil && time.Since(q.at) >= againEvery {
+		x.askLocked(tenant)
+	}
+}
+
+func (x *Exchange) askLocked(tenant string) *asking {
+	q := &asking{time.Now(), make(chan struct{})}
+	x.asked[tenant] = q
+	x.running.Go(func() {
+		defer close(q.done)
+		x.askOthers(tenant)
+	})
+	return q
 }
 
 func (x *Exchange) askOthers(tenant string) {

@@ -41,7 +41,7 @@ func newHearing(t *testing.T, s *natssite.Site, server broker.Server) *hearing {
 	}
 	t.Cleanup(h.exchange.Close)
 	receiver := notify.StartReceiver(notify.ReceiverConfig{
-		Board: h.board, Tenants: h.tenants, Registry: h.registry, Log: log, Instance: "relay",
+		Board: h.board, Tenants: h.tenants, Registry: h.registry, Log: log, Instance: "relay", Lacks: h.exchange.AskAgain,
 		Sign: func([]byte) (key, signature []byte) { return nil, nil },
 	})
 	t.Cleanup(receiver.Close)
@@ -55,7 +55,8 @@ func (serverWithoutAgents) Connections(string) int { return 0 }
 
 // TestFollowAtAnotherRelay: a host-agent reports its events to the near relay. When a
 // viewer follows the tenant at the far relay, the far relay gets all open events and
-// later changes. After a pause, the next viewer there gets all open events too.
+// later changes. After a pause, the next viewer there gets all open events too. When the far relay
+// has missed a report that the near relay has confirmed, it gets the event after a later report.
 func TestFollowAtAnotherRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -135,6 +136,19 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 	if n := knows(far); n != len(open) {
 		t.Errorf("a second follower receives %d open events; want %d", n, len(open))
 	}
+	missed := event(40, notice.Approval)
+	open = append(open, missed)
+	seq++
+	r := notice.Report{Instance: cfg.Instance, Seq: seq, Events: []notice.Event{missed}}
+	for _, e := range open {
+		r.Open = append(r.Open, e.ID)
+	}
+	near.board.Take("acme", "laptop", r) // the far relay does not get this report
+	natssite.Eventually(t, "the far relay gets the missed event", func() bool {
+		tell()
+		_, knows := far.board.Open("acme", "laptop", missed.ID)
+		return knows
+	})
 	if items, _, _, _ := near.board.After("nobody", 0); len(items) > 0 {
 		t.Errorf("a different tenant is shown %v; want no items", items)
 	}

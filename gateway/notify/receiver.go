@@ -37,6 +37,11 @@ type ReceiverConfig struct {
 	Instance string                                    // required; names this relay, to which host-agents send outcomes
 	Sign     func(body []byte) (key, signature []byte) // required; signs answers for host-agents
 
+	// Lacks is called for a tenant if a report names open events that the Board lacks. The
+	// host-agent may not send them to this relay, because it reads only the first relay's
+	// confirmation. Default: no call.
+	Lacks func(tenant string)
+
 	// Keep is called after the Board has received reports. They are confirmed only if it
 	// succeeds. Default: no call.
 	Keep func() error
@@ -260,5 +265,9 @@ func (r *Receiver) accept(tenant string, msg *nats.Msg) (ack notice.Ack, ok bool
 	if known, ok := r.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != report.Instance {
 		return ack, false
 	}
-	return r.cfg.Board.Take(tenant, host, report), true
+	ack = r.cfg.Board.Take(tenant, host, report)
+	if ack.Again && r.cfg.Lacks != nil {
+		r.cfg.Lacks(tenant)
+	}
+	return ack, true
 }
