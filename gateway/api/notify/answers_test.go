@@ -99,7 +99,7 @@ type site struct {
 	notifier *notify.Notifier
 	mux      *http.ServeMux
 	standing func(auth.Client) (auth.Client, bool, error) // returns the token's own authority, except in some tests
-	answers  int                                   // answers that the host-agent has received
+	answers  int                                          // answers that the host-agent has received
 }
 
 func newSite(t *testing.T) *site {
