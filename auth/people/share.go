@@ -66,7 +66,8 @@ func (d *Directory) Keep(s Share) (secret string, err error) {
 }
 
 // Follow returns the share for a link's secret. It returns ErrNone if the share was
-// withdrawn or has expired, and another error if its device or an origin is revoked.
+// withdrawn or has expired, and another error if its device or an origin is revoked, or if
+// the store is unreachable and the share is not known here.
 func (d *Directory) Follow(secret string) (Share, error) {
 	found, err := all[Share](d.store, sharePrefix)
 	if err != nil {
@@ -77,6 +78,9 @@ func (d *Directory) Follow(secret string) (Share, error) {
 		if subtle.ConstantTimeCompare([]byte(s.Secret), hash) == 1 && !d.now().After(s.Expires) {
 			return s, d.stillIn(s.Tenant, s.Device, s.Origins)
 		}
+	}
+	if _, err := d.store.Get(sharePrefix + "none"); err != nil { // while the store is unreachable, it may have the share
+		return Share{}, err
 	}
 	return Share{}, ErrNone
 }

@@ -407,3 +407,17 @@ func TestStandingIsUnknownWhileTheStoreIsAway(t *testing.T) {
 	}
 	want("a removed device", false, nil)
 }
+
+// TestUnknownLinksWaitForTheStore follows a link that the relay does not know. While the store of
+// people is unreachable, the relay must ask to try again, because another relay may have made the
+// link. Otherwise it must say that the link is over.
+func TestUnknownLinksWaitForTheStore(t *testing.T) {
+	store := &awayStore{}
+	c := newSiteWith(t, store).caller("192.0.2.1")
+	for away, want := range map[error]int{nil: http.StatusBadRequest, people.ErrAway: http.StatusServiceUnavailable} {
+		store.away = away
+		if status, said := c.post("/auth/share", `{"link":"x"}`, nil); status != want {
+			t.Errorf("following a link while the store's error is %v: HTTP %d %s; want %d", away, status, said, want)
+		}
+	}
+}
