@@ -54,7 +54,7 @@ var secrets = []struct {
 	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(-----END [A-Z ]*PRIVATE KEY-----)?`), Hidden},
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]+)*`), Hidden},                                        // JWT
 	{regexp.MustCompile(`\bS[ACNOUX][A-Z2-7]{40,}`), Hidden},                                                         // seed of an nkey
-	{regexp.MustCompile(`(://)[^/\s"'@]+@`), "${1}" + Hidden + "@"},                                                  // user, and password
+	{regexp.MustCompile(`(://)[^/\s"?#]+@`), "${1}" + Hidden + "@"},                                                  // user, and password, which may contain ' and @
 	{regexp.MustCompile(`(?i)\b([a-z_]*(?:token|tkn|secret|password))=[^&\s"']+`), "${1}=" + Hidden},                 // queries and logs
 	{regexp.MustCompile(`(?i)("[a-z_]*(?:token|secret|password)"\s*:\s*)"(?:[^"\\]|\\.)*"`), `${1}"` + Hidden + `"`}, // JSON
 	{regexp.MustCompile(`(?i)\b(bearer[ .])[A-Za-z0-9._~+/=-]+`), "${1}" + Hidden},                                   // headers

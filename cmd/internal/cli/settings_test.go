@@ -15,6 +15,7 @@ func TestMaskHidesSecretsOnly(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1:8484": "127.0.0.1:8484", "/etc/ahp-relay/token.txt": "/etc/ahp-relay/token.txt", "": "",
 		"nats://a:b@one,nats://c@two":                                            "nats://***@one,nats://***@two",
+		"smtp://ada:it's@home@mail.example.com:587":                              "smtp://***@mail.example.com:587",
 		"https://hooks.example.com/a?b=c":                                        "https://hooks.example.com/a?***",
 		"tkn=abc&x=1 access_token=d":                                             "tkn=***&x=1 access_token=***",
 		`{"client_secret": "a\"b", "c":1}`:                                       `{"client_secret": "***", "c":1}`,
