@@ -139,7 +139,7 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	if err := one.server.Load().caller.Proofs.Use(used, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { return two.server.Load().caller.Proofs.Unused(checked) == authn.ErrProofAgain })
+	await(t, func() bool { return two.server.Load().caller.Proofs.Unused(checked, time.Now()) == authn.ErrProofAgain })
 
 	// The owner removes a device at the first relay. The second relay closes the
 	// device's open connection, and refuses to renew its token.

@@ -90,7 +90,7 @@ func (u *UsedProof) groups() []proofGroup {
 
 // Use accepts a verified proof, and sends it to the other relays.
 func (p *Proofs) Use(u UsedProof, now time.Time) error {
-	err := p.Unused(u.Proof)
+	err := p.Unused(u.Proof, now)
 	if err == nil {
 		err = p.Note(u, now)
 	}
@@ -102,9 +102,12 @@ func (p *Proofs) Use(u UsedProof, now time.Time) error {
 
 // Unused returns an error if a proof was used before, or may have been. It does not
 // remember the proof.
-func (p *Proofs) Unused(proof auth.Proof) error {
+func (p *Proofs) Unused(proof auth.Proof, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if now.Before(p.since) { // the clock was set back
+		p.since = now.Truncate(time.Millisecond)
+	}
 	known := p.since
 	if !proof.Own {
 		known = known.Add(auth.Leeway) // relays' clocks differ
@@ -193,7 +196,7 @@ func (c *Checker) ProveNewKey(r *http.Request) (auth.Proof, error) {
 	}
 	proof, err := c.checkProof(r, claimed, "", "")
 	if err == nil {
-		err = c.Proofs.Unused(proof)
+		err = c.Proofs.Unused(proof, time.Now())
 	}
 	return proof, err
 }

@@ -89,6 +89,28 @@ func TestProofFromBeforeTheStartIsStale(t *testing.T) {
 	}
 }
 
+// TestClockSetBackLocksNobodyOut sets the relay's clock back by an hour. Nonces from before the
+// first request after the change must be stale, because they may have been used elsewhere. Later
+// nonces must be accepted, although they are before the relay's start by the earlier clock.
+func TestClockSetBackLocksNobodyOut(t *testing.T) {
+	p, now := newProofs(), time.Now().Truncate(time.Millisecond)
+	p.HearsSince(now.Add(time.Hour))
+	for i, step := range []struct {
+		proof auth.Proof
+		want  error
+	}{
+		{auth.Proof{Made: now.Add(-time.Millisecond), Own: true}, auth.ErrProofStale},
+		{auth.Proof{Made: now, Own: true}, nil},
+		{auth.Proof{Made: now}, auth.ErrProofStale},
+		{auth.Proof{Made: now.Add(auth.Leeway)}, nil},
+	} {
+		step.proof.ID = fmt.Sprint(i)
+		if err := p.Use(UsedProof{step.proof, "t ada"}, now.Add(time.Duration(i)*time.Second)); !errors.Is(err, step.want) {
+			t.Errorf("proof %d: %v; want %v", i, err, step.want)
+		}
+	}
+}
+
 // TestUnnamedProofTakesNoRoomFromDevices: an older relay reports a used proof without
 // the person whose key signed it. Such a proof takes room from the pairings. A report
 // by this relay names the person.
