@@ -145,9 +145,9 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	}
 	set(rulesOf("boss", auth.AccessWrite))
 	ann.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {ann.in.Device}})
-	ann.refused(403, oidc.ErrNoRule.Error(), "POST", "/api/tokens", map[string]any{"level": "look"})
-	ann.refused(403, oidc.ErrNoRule.Error(), "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
-	ann.refused(403, oidc.ErrNoRule.Error(), "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
+	ann.refused(400, oidc.ErrNoRule.Error(), "POST", "/api/tokens", map[string]any{"level": "look"})
+	ann.refused(400, oidc.ErrNoRule.Error(), "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
+	ann.refused(400, oidc.ErrNoRule.Error(), "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
 	short := rulesOf("dev", auth.AccessWrite)
 	short[0].MaxTTL = time.Hour
 	set(short)

@@ -73,7 +73,7 @@ func (a *base) mayNotGrant(w http.ResponseWriter, err error) {
 		a.failed(w, err)
 		return
 	}
-	authn.WriteError(w, http.StatusForbidden, err)
+	authn.WriteError(w, http.StatusBadRequest, err)
 }
 
 // serveRemoveDevice removes a device at all relays. If a device removes itself, the grants
