@@ -30,6 +30,11 @@ type Revocation struct {
 	// Alone keeps grants derived from the revoked one valid. It is set if the revoked
 	// grant is no longer needed, but not mistrusted.
 	Alone bool `json:"alone,omitempty"`
+
+	// Derived is set in a merged revocation of a subject or host whose later part is alone: of
+	// the derived grants, only those of tokens issued up to this time end. Older relays end
+	// all that At covers.
+	Derived time.Time `json:"derived,omitzero"`
 }
 
 // MaxDerivedTTL is the longest lifetime of a token that is derived from another grant:
@@ -69,7 +74,21 @@ func (r Revocation) IsOfDerived() bool { return strings.HasPrefix(r.Token, deriv
 
 // CoversDerived reports whether the revocation ends the grants derived from a grant that
 // has its target and was issued at the given time.
-func (r Revocation) CoversDerived(issued time.Time) bool { return !r.Alone && r.Covers(issued) }
+func (r Revocation) CoversDerived(issued time.Time) bool {
+	r.At = r.derived()
+	return !r.At.IsZero() && r.Covers(issued)
+}
+
+// derived returns the time up to which tokens' derived grants end, or zero if they stay.
+func (r Revocation) derived() time.Time {
+	switch {
+	case r.Alone:
+		return time.Time{}
+	case r.Derived.IsZero():
+		return r.At
+	}
+	return r.Derived
+}
 
 // A RevocationKey names the target of a revocation.
 type RevocationKey struct{ Token, Tenant, Subject, Host string }
@@ -123,10 +142,17 @@ func (r Revocation) Expired(now time.Time) bool {
 // Merge combines two revocations with the same target. The result ends everything that
 // either of them ends.
 func (r Revocation) Merge(o Revocation) Revocation {
+	derived := r.derived()
+	if o.derived().After(derived) {
+		derived = o.derived()
+	}
 	if o.At.After(r.At) {
 		r.At = o.At
 	}
 	r.Alone = r.Alone && o.Alone
+	if r.Derived = derived; r.Token != "" || r.Alone || derived.Equal(r.At) { // a token's derived grants have a revocation of their own
+		r.Derived = time.Time{}
+	}
 	switch {
 	case o.Until.IsZero():
 		r.Until = o.Until

@@ -54,3 +54,29 @@ func TestRevocationCoversTheSameSecond(t *testing.T) {
 		t.Error("a token ID's revocation does not cover tokens issued later; want it to")
 	}
 }
+
+// TestSecondRemovalKeepsDerivedGrants merges a subject's revocations, in both orders: an early one
+// that ends derived grants, and a later one that keeps them. Grants that derive from the subject's
+// tokens must end if these were issued before the early revocation, and stay if they were issued
+// after it. All tokens of the subject itself must end.
+func TestSecondRemovalKeepsDerivedGrants(t *testing.T) {
+	first := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	second := first.Add(24 * time.Hour)
+	early := auth.Revocation{Tenant: "acme", Subject: "ada", At: first}
+	late := auth.Revocation{Tenant: "acme", Subject: "ada", At: second, Alone: true}
+	for name, both := range map[string]auth.Revocation{
+		"early first": early.Merge(late), "late first": late.Merge(early), "again": late.Merge(early).Merge(early).Merge(late),
+	} {
+		if both != early.Merge(late) {
+			t.Errorf("%s: the result is %+v; want %+v", name, both, early.Merge(late))
+		}
+		for issued, derived := range map[time.Time]bool{first.Add(-time.Hour): true, first.Add(time.Hour): false, second: false} {
+			if !both.Covers(issued) || both.CoversDerived(issued) != derived {
+				t.Errorf("%s: a token from %v is covered: %v, and its derived grants: %v; want true, %v", name, issued, both.Covers(issued), both.CoversDerived(issued), derived)
+			}
+		}
+	}
+	if third := early.Merge(late).Merge(auth.Revocation{Tenant: "acme", Subject: "ada", At: second.Add(time.Hour)}); !third.CoversDerived(second) || third.Alone {
+		t.Errorf("after a third revocation, which ends derived grants, the result is %+v; want it to end all of them", third)
+	}
+}

@@ -183,7 +183,7 @@ func (r *Revocations) receive(list []auth.Revocation) {
 
 // mergeLocked adds a revocation and reports whether the set has changed.
 func (r *Revocations) mergeLocked(rev auth.Revocation) bool {
-	rev.At, rev.Until = rev.At.UTC().Round(0), rev.Until.UTC().Round(0) // as it is after JSON
+	rev.At, rev.Until, rev.Derived = rev.At.UTC().Round(0), rev.Until.UTC().Round(0), rev.Derived.UTC().Round(0) // as it is after JSON
 	key := rev.Key()
 	if was, known := r.entries[key]; known {
 		rev = was.Merge(rev)

@@ -263,7 +263,7 @@ func TestRevocationsConverge(t *testing.T) {
 				continue
 			}
 			at := base.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "at")) * time.Millisecond)
-			rev := auth.Revocation{Tenant: "acme", At: at}
+			rev := auth.Revocation{Tenant: "acme", At: at, Alone: rapid.Bool().Draw(t, "alone")}
 			if until := rapid.IntRange(0, 2).Draw(t, "until"); until > 0 {
 				rev.Until = base.Add(time.Duration(until) * time.Hour)
 			}
