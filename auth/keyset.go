@@ -206,12 +206,10 @@ func readSets(dir string) (sets []*keySet, err error) {
 	}
 	for _, path := range paths {
 		s, err := readSet(path)
-		if errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			if _, gone := os.Stat(path); errors.Is(gone, fs.ErrNotExist) {
 				continue // it was just retired
 			}
-		}
-		if err != nil {
 			return nil, err
 		}
 		sets = append(sets, s)
@@ -326,8 +324,11 @@ func RetireKeys(dir, id string, now time.Time, force bool) error {
 	}
 	path := filepath.Join(dir, keyDir)
 	if !sets[i].first {
-		path = filepath.Join(path, setPrefix+id)
-		return errors.Join(os.RemoveAll(path), atomicfile.SyncDir(filepath.Dir(path)))
+		retired := filepath.Join(path, "retired-"+id) // the set is gone at once, also after a crash
+		if err := os.Rename(filepath.Join(path, setPrefix+id), retired); err != nil {
+			return err
+		}
+		return errors.Join(os.RemoveAll(retired), atomicfile.SyncDir(path))
 	}
 	data, err := json.Marshal(now.UTC())
 	if err != nil {

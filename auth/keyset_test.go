@@ -3,7 +3,10 @@ package auth_test
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -232,5 +235,45 @@ func TestClusterStaysConnectedDuringRotation(t *testing.T) {
 	b, _ := retired.ClusterTLS()
 	if handshake(a, b) == nil {
 		t.Error("relays with retired keys connect; want an error")
+	}
+}
+
+// TestRetirementIsReadWhole retires sets of keys while a relay loads its keys all the time. Each
+// load must find a set either complete or not at all, without an error. Afterwards, nothing of the
+// retired sets may be left.
+func TestRetirementIsReadWhole(t *testing.T) {
+	dir := t.TempDir()
+	k, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if _, err := k.Reload(); err != nil {
+				t.Errorf("the relay cannot load its keys during a retirement: %v", err)
+				return
+			}
+		}
+	})
+	for range 30 {
+		set, err := auth.AddKeys(dir, time.Now(), time.Now().Add(time.Hour))
+		if err == nil {
+			err = auth.RetireKeys(dir, set.ID, time.Now(), false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(over)
+	reading.Wait()
+	if left, err := os.ReadDir(filepath.Join(dir, "keys")); err != nil || len(left) != 4 {
+		t.Errorf("the directory has %v, %v; want the four files of the first set", left, err)
 	}
 }
