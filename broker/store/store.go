@@ -274,17 +274,14 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 	ctx, cancel := context.WithTimeout(context.Background(), 2*writeTimeout)
 	defer cancel()
 	for range updateTries {
-		away := s.Away()
-		if away == nil && recordKey.MatchString(key) {
-			if err := s.refresh(ctx, key); err != nil {
-				return err
-			}
+		r, unknown, err := s.current(ctx, key)
+		if err != nil {
+			return err
 		}
-		r := s.Get(key)
 		data, err := change(slices.Clone(r.Data))
 		switch {
-		case away != nil && r.Data == nil && r.Rev == 0 && data == nil: // the stream may have the record
-			return fmt.Errorf("%w: %w", ErrAway, away)
+		case unknown != nil && data == nil:
+			return unknown
 		case err != nil:
 			return err
 		case data == nil && r.Data == nil, data != nil && r.Data != nil && string(data) == string(r.Data) && r.Rev != 0:
@@ -301,6 +298,22 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 		time.Sleep(rand.N(updatePause)) // so that concurrent writers spread
 	}
 	return fmt.Errorf("%w: too many concurrent changes to %s", ErrAway, key)
+}
+
+// current returns the newest version of a record. If the stream is unreachable and the record
+// is not in memory, unknown gives the reason why the stream may still have the record.
+func (s *Store) current(ctx context.Context, key string) (r Record, unknown, err error) {
+	away := s.Away()
+	if away == nil && recordKey.MatchString(key) {
+		if err := s.refresh(ctx, key); err != nil {
+			return r, nil, err
+		}
+	}
+	r = s.Get(key)
+	if away != nil && r.Data == nil && r.Rev == 0 {
+		unknown = fmt.Errorf("%w: %w", ErrAway, away)
+	}
+	return r, unknown, nil
 }
 
 func (s *Store) full() bool {

@@ -493,7 +493,8 @@ func (k *Keeper) copied() map[desk.Key]Stored {
 	return all
 }
 
-// WakeDue wakes the hosts that have items whose wake time has come.
+// WakeDue wakes the hosts that have items whose wake time has come. Each branch is a condition of
+// this.
 func (k *Keeper) WakeDue() {
 	if k.cfg.Wake == nil {
 		return
