@@ -119,8 +119,11 @@ func (p *pipe) run(parent context.Context) *Closed {
 		p.up.end()
 	default:
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, one := range p.pings {
 		one.timer.Stop()
+		one.answered = true // answerLate, if it has begun, does nothing
 	}
 	return end
 }

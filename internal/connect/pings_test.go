@@ -1,0 +1,72 @@
+package connect
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+// absentTokens are the tokens of a relay that does not answer.
+type absentTokens struct{}
+
+func (absentTokens) token(ctx context.Context, _ string, _ auth.Access, _ string) (string, time.Time, error) {
+	<-ctx.Done()
+	return "", time.Time{}, ctx.Err()
+}
+
+func (absentTokens) remedy(string) string { return "" }
+
+// pinger is a local client that sends pings, and leaves after some time.
+type pinger struct {
+	pings, sent int
+	stays       time.Duration
+
+	mu      sync.Mutex
+	answers int
+}
+
+// Read implements [Messages].
+func (p *pinger) Read() ([]byte, error) {
+	if p.sent++; p.sent <= p.pings {
+		return []byte(`{"jsonrpc":"2.0","id":` + strconv.Itoa(p.sent) + `,"method":"ping","params":{"channel":"ahp-root://"}}`), nil
+	}
+	time.Sleep(p.stays)
+	return nil, errLocalGone
+}
+
+// Write implements [Messages].
+func (p *pinger) Write([]byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers++
+	return nil
+}
+
+// Close implements [Messages].
+func (p *pinger) Close(ahp.CloseCode, string) {}
+
+// TestClientLeavesWhilePingsAreAnswered lets a client send pings while the relay is not reached, and
+// leave at the moment at which ahp-connect answers the pings itself. The end of the connection and the
+// answers must not race: with the race detector, the test fails otherwise.
+func TestClientLeavesWhilePingsAreAnswered(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			client := &pinger{pings: 30, stays: pingPatience}
+			ServeLocal(t.Context(), client, NewRelay("http://relay.invalid", absentTokens{}), "host", "", slog.New(slog.DiscardHandler))
+			synctest.Wait()
+			time.Sleep(time.Hour)
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			if client.answers > client.pings {
+				t.Errorf("the client got %d answers to %d pings", client.answers, client.pings)
+			}
+		})
+	}
+}
