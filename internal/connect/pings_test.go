@@ -23,6 +23,13 @@ func (absentTokens) token(ctx context.Context, _ string, _ auth.Access, _ string
 
 func (absentTokens) remedy(string) string { return "" }
 
+// fixedTokens are always the same token, which is valid for an hour.
+type fixedTokens struct{ absentTokens }
+
+func (fixedTokens) token(context.Context, string, auth.Access, string) (string, time.Time, error) {
+	return "token", time.Now().Add(time.Hour), nil
+}
+
 // pinger is a local client that sends pings, and leaves after some time.
 type pinger struct {
 	pings, sent int
@@ -68,5 +75,15 @@ func TestClientLeavesWhilePingsAreAnswered(t *testing.T) {
 				t.Errorf("the client got %d answers to %d pings", client.answers, client.pings)
 			}
 		})
+	}
+}
+
+// TestTokenIsNotKeptWhileTheMachineSleeps gets a token. The time until which ahp-connect keeps it must
+// have no reading of the monotonic clock: that clock stands still while a laptop sleeps, so
+// ahp-connect would use the token after its expiry.
+func TestTokenIsNotKeptWhileTheMachineSleeps(t *testing.T) {
+	_, until, err := NewRelay("http://relay.invalid", fixedTokens{}).Token(t.Context(), "host", "")
+	if err != nil || until != until.Round(0) {
+		t.Errorf("the token is kept until %v, %v; want a time without a monotonic reading", until, err)
 	}
 }

@@ -90,7 +90,7 @@ type keptKey struct {
 
 type keptToken struct {
 	token string
-	until time.Time // when to get a new token
+	until time.Time // when to get a new token; wall time, because the monotonic clock stops while the machine sleeps
 }
 
 // NewRelay returns a relay.
@@ -116,7 +116,7 @@ func (r *Relay) Token(ctx context.Context, host string, level auth.Access) (stri
 	if err != nil {
 		return "", time.Time{}, r.explain(err)
 	}
-	kept = keptToken{token, time.Now().Add(time.Until(expires) / 2)}
+	kept = keptToken{token, time.Now().Add(time.Until(expires) / 2).Round(0)}
 	r.mu.Lock()
 	r.kept[key] = kept
 	r.mu.Unlock()
