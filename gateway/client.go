@@ -590,6 +590,11 @@ func (c *client) opened() {
 	if c.phase != phaseOpening {
 		return
 	}
+	if c.cutOff.Load() && slices.ContainsFunc(c.pending.list, mayChange) {
+		c.phase = phaseClosed
+		c.out.close(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, errCutOff.Error()))
+		return
+	}
 	for _, message := range c.pending.list {
 		// Send does not block here, because it accepts more at once than can be pending.
 		if err := c.conn.Send(c.ctx, message); err != nil {

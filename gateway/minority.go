@@ -185,3 +185,10 @@ func changes(env *ahp.Envelope) bool {
 	method, known := ahp.ClientMethods[string(env.Method)]
 	return !known || method.Level != ahp.Look
 }
+
+// mayChange is changes for a message that waited. A sealed message, which the relay cannot read, may
+// change state.
+func mayChange(message []byte) bool {
+	env, err := ahp.Peek(message)
+	return err != nil || changes(&env)
+}

@@ -103,6 +103,32 @@ func TestMinorityChangesNothing(t *testing.T) {
 	}
 }
 
+// Clients of an absent host send requests, which wait. Then the relay is cut off, and the host
+// returns. The request that only reads must reach the host. The other must not, and its client must
+// be closed.
+func TestHeldChangeIsNotMadeDuringACut(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		reader, writer := w.dial(w.token(nil)), w.dial(w.token(nil))
+		reader.request(1, "reconnect")
+		writer.request(2, "reconnect")
+		writer.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-session:/1","action":{"type":"x"}}}`)
+		synctest.Wait()
+		w.server.setCutOff(true)
+		w.startAgent(routing.AgentEndConfig{})
+		w.hostConn(2)
+		synctest.Wait()
+		var got []string
+		for n := range 2 {
+			got = append(got, w.hostConn(n+1).messages()...)
+		}
+		if len(got) != 1 || !strings.Contains(got[0], `"id":1`) {
+			t.Errorf("the host got %q; want the reader's reconnect alone", got)
+		}
+		reader.wantOpen()
+		writer.wantClosed(ahp.CloseHostOffline, "host offline: "+errCutOff.Error())
+	})
+}
+
 // A cut has an effect only once it has lasted 15 s (minorityAfter), and until it ends.
 // The watch sees a shorter cut too, and advises to move.
 func TestShortCutHasNoEffect(t *testing.T) {
