@@ -138,8 +138,8 @@ func (c *client) log() *slog.Logger {
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, wire.FirstBuffer); return &b }}
 
 // serve runs a client's connection until it ends. It calls joined once the client is in
-// hosts. Because serve then checks draining, a concurrent Drain either finds the client or
-// is seen here.
+// hosts. Because serve then checks draining and cutOff, a concurrent Drain or cut either
+// finds the client or is seen here.
 func (c *client) serve(draining func() bool, joined func()) {
 	defer c.cancel()
 	defer c.budget.reserve(c.sock.Conn.IsTLS())()
@@ -160,6 +160,8 @@ func (c *client) enter(draining func() bool, joined func()) {
 	joined()
 	c.endIfRevoked() // later revocations find the client in hosts
 	switch {
+	case c.cfg.Minority == MinorityStop && c.cutOff.Load():
+		c.end(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, cutReason))
 	case draining() && c.hasMoved():
 		c.leave() // the client may move on to a different relay
 	case draining():

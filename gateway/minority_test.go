@@ -129,6 +129,22 @@ func TestHeldChangeIsNotMadeDuringACut(t *testing.T) {
 	})
 }
 
+// A cut begins while a client connects: the relay has checked that it serves clients, and still
+// looks up the host. With MinorityStop, the client must be closed like those that are connected.
+func TestClientThatConnectsAsACutBeginsIsClosed(t *testing.T) {
+	inWorld(t, Config{Minority: MinorityStop}, func(w *world) {
+		w.startAgent(routing.AgentEndConfig{})
+		find := w.server.hosts.enrolled
+		w.server.hosts.enrolled = func(ctx context.Context, tenant, host string) error {
+			w.server.setCutOff(true)
+			return find(ctx, tenant, host)
+		}
+		c := w.dial(w.token(nil))
+		synctest.Wait()
+		c.wantClosed(ahp.CloseHostOffline, "host offline: "+cutReason)
+	})
+}
+
 // A cut has an effect only once it has lasted 15 s (minorityAfter), and until it ends.
 // The watch sees a shorter cut too, and advises to move.
 func TestShortCutHasNoEffect(t *testing.T) {
