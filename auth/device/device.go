@@ -203,7 +203,8 @@ func (d *Device) came(got answer) {
 func (d *Device) took(got answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.access, d.until = got.Access, time.Now().Add(time.Duration(got.Seconds)*time.Second-early)
+	// Round removes the monotonic reading, because that clock stops while the machine sleeps.
+	d.access, d.until = got.Access, time.Now().Add(time.Duration(got.Seconds)*time.Second-early).Round(0)
 }
 
 // Open reads a device from a file with the result of Encode.

@@ -23,3 +23,14 @@ func TestRefusedLoginReturnsNoDevice(t *testing.T) {
 		t.Errorf("Run of a refused device = %v, %v; want no device, and an error", d, err)
 	}
 }
+
+// TestAccessExpiresWhileTheMachineSleeps takes a relay's answer with an access token. The time until
+// which the device uses the token must have no reading of the monotonic clock: that clock stops while
+// a laptop sleeps, so the device would use the token after its expiry.
+func TestAccessExpiresWhileTheMachineSleeps(t *testing.T) {
+	d := newDevice("https://relay.example.com", nil)
+	d.took(answer{Access: "token", Seconds: 600})
+	if d.until != d.until.Round(0) {
+		t.Errorf("the token is used until %v; want a time without a monotonic reading", d.until)
+	}
+}
