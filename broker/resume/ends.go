@@ -18,7 +18,8 @@ type Relay struct {
 
 	mu      sync.Mutex // guards the fields below
 	streams map[[32]byte]*personStream
-	leaving bool // no new streams are accepted
+	leaving bool           // no new streams are accepted
+	greets  map[string]int // carriers in the handshake, by person
 	closed  bool
 }
 
@@ -26,7 +27,7 @@ type Relay struct {
 type RelayConfig struct {
 	Window     int           // bytes stored for an absent client
 	Time       time.Duration // how long a client may be absent
-	MaxStreams int           // most streams of one person
+	MaxStreams int           // most streams of one person, and most of the person's carriers in the handshake
 }
 
 // A personStream is a Stream with the person it belongs to.
@@ -37,7 +38,7 @@ type personStream struct {
 
 // NewRelay returns a Relay without streams.
 func NewRelay(cfg RelayConfig) *Relay {
-	return &Relay{cfg: cfg, arrive: make(chan net.Conn), over: make(chan struct{}), streams: map[[32]byte]*personStream{}}
+	return &Relay{cfg: cfg, arrive: make(chan net.Conn), over: make(chan struct{}), streams: map[[32]byte]*personStream{}, greets: map[string]int{}}
 }
 
 const handshakeTime = 10 * time.Second
@@ -53,6 +54,11 @@ func stopped(t *time.Timer) func() { return func() { t.Stop() } }
 // Accept returns that Stream.
 func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote net.Addr) error {
 	defer carrier.Close()
+	greeted, err := r.handshake(person)
+	if err != nil {
+		return err
+	}
+	defer greeted()
 	done := within(carrier)
 	defer done()
 	packet, err := carrier.Recv()
@@ -75,6 +81,7 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 		return err
 	}
 	done()
+	greeted()
 	if fresh {
 		select {
 		case r.arrive <- s.Stream:
@@ -83,6 +90,24 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 		}
 	}
 	return s.Attach(carrier)
+}
+
+// handshake counts a person's carrier until greeted is called. It fails if too many of the person's carriers
+// are in the handshake.
+func (r *Relay) handshake(person string) (greeted func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.greets[person] >= r.cfg.MaxStreams {
+		return nil, errors.New("too many carriers of one person are in the handshake")
+	}
+	r.greets[person]++
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.greets[person]--; r.greets[person] == 0 {
+			delete(r.greets, person)
+		}
+	}), nil
 }
 
 // errUnknown reports that the id is unknown or belongs to a different person.

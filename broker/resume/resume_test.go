@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -300,6 +301,50 @@ func TestRefusedStreamLearnsTheLimit(t *testing.T) {
 			t.Errorf("Dial of a second stream = %v; want ErrGone, %q", err, want)
 		}
 	})
+}
+
+// TestSilentCarriersAreBounded opens many carriers on which a client says nothing. At most MaxStreams
+// of a person may wait for the client's hello. The relay must end the others at once, and serve a
+// different person. When the time for the hello has passed, the first person must be served again.
+func TestSilentCarriersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, resume.RelayConfig{MaxStreams: 3}, nil)
+		defer s.end()
+		var ended atomic.Int32
+		for range 10 {
+			c := s.raw(t)
+			s.wg.Go(func() {
+				_, _ = c.Recv() // until the relay ends the carrier
+				ended.Add(1)
+			})
+		}
+		synctest.Wait()
+		if n := ended.Load(); n != 7 {
+			t.Errorf("%d of 10 silent carriers have ended; want all but 3", n)
+		}
+		for _, person := range []string{"bob", "ada"} {
+			s.mu.Lock()
+			s.person = person
+			s.mu.Unlock()
+			if err := s.opens(t); err != nil {
+				t.Errorf("Dial of %s: %v; want a stream", person, err)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// opens dials a stream and closes it again.
+func (s *site) opens(t *testing.T) error {
+	t.Helper()
+	go func() { _, _ = s.relay.Accept() }()
+	stream, over, err := resume.Dial(t.Context(), s.dial)
+	if err != nil {
+		return err
+	}
+	err = stream.Close()
+	<-over
+	return err
 }
 
 // TestStreamBelongsToItsPerson resumes a stream with a different person's token, and with a refused
