@@ -2,6 +2,7 @@ package audience
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -458,4 +459,20 @@ func TestHostThatTakesNoAnswersIsLeft(t *testing.T) {
 			t.Errorf("the viewer was closed with %v, and the connection to the host is closed: %t; want CloseResync, and it closed", a.closes(), h.isClosed())
 		}
 	})
+}
+
+// TestViewerOfAnEndedLinkIsClosed ends the link to the host-agent after a viewer has connected, and
+// before it sends initialize. The viewer must be closed so that it connects again. It must get no
+// error: for some clients, an error response to initialize is final.
+func TestViewerOfAnEndedLinkIsClosed(t *testing.T) {
+	for cause, code := range map[error]ahp.CloseCode{errors.New("link ended"): ahp.CloseResync, routing.ErrTooManyConns: ahp.CloseOverloaded} {
+		inWorld(t, func(w *world) {
+			w.broken = cause
+			a := w.begun("ada")
+			a.want()
+			if !slices.Equal(a.closes(), []ahp.CloseCode{code}) {
+				t.Errorf("the viewer was closed with %v; want %d", a.closes(), code)
+			}
+		})
+	}
 }

@@ -3,11 +3,13 @@ package audience
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 
 	"ahprelay/ahp"
+	"ahprelay/routing"
 )
 
 // greetID is the id of the audience's own initialize.
@@ -92,8 +94,15 @@ func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, ch
 		return
 	}
 	a, err := v.pool.joinLocked(v, greets)
-	if err != nil {
+	switch {
+	case errors.Is(err, errTooManyKinds):
 		v.refuse(env, ahp.CodeRateLimited, err.Error())
+		return
+	case errors.Is(err, routing.ErrTooManyConns):
+		v.lose(ahp.CloseOverloaded, err.Error())
+		return
+	case err != nil: // an error response would be final for some clients
+		v.lose(ahp.CloseResync, "the link to the host-agent has ended")
 		return
 	}
 	v.phase, v.clientID = joining, clientID

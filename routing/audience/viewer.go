@@ -153,6 +153,12 @@ func (v *Viewer) end(code ahp.CloseCode, reason string) {
 	v.client.Closed(code, reason)
 }
 
+// lose closes a viewer without an audience.
+func (v *Viewer) lose(code ahp.CloseCode, reason string) {
+	v.phase = gone
+	v.client.Closed(code, reason)
+}
+
 func (v *Viewer) request(env *ahp.Envelope) {
 	method := string(env.Method)
 	mcp := strings.HasPrefix(string(env.Channel), "mcp:")

@@ -27,6 +27,7 @@ type world struct {
 	hosts  []*hostEnd
 	queued int
 	kept   int
+	broken error // why no connection to the host opens; nil: it opens
 
 	told int // number of calls of Tell; guarded by the pool's mutex
 }
@@ -136,6 +137,9 @@ type hostEnd struct {
 func (w *world) open(open routing.Open, client routing.ClientConn) (Upstream, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.broken != nil {
+		return nil, w.broken
+	}
 	h := &hostEnd{open: open, client: client}
 	w.hosts = append(w.hosts, h)
 	return h, nil
