@@ -40,6 +40,6 @@
 //
 // # Concurrency
 //
-// The methods of Stream are safe for concurrent use. Attach starts a goroutine, which ends
+// The methods of Stream are safe for concurrent use. Attach starts goroutines, which end
 // before Attach returns.
 package resume

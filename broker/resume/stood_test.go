@@ -1,6 +1,7 @@
 package resume
 
 import (
+	"sync"
 	"testing"
 	"time"
 )
@@ -83,4 +84,49 @@ func TestTimeOfStandingStillIsNotAhead(t *testing.T) {
 	c.mu.Unlock()
 	c.Discard()
 	<-wrote
+}
+
+// A stuckCarrier is a quietCarrier whose Close takes until released, like that of a TLS connection
+// whose peer reads nothing.
+type stuckCarrier struct {
+	quietCarrier
+	released chan struct{}
+}
+
+func (s stuckCarrier) Close() { <-s.released }
+
+// TestStuckCloseOfACarrierDelaysNobody replaces a carrier whose Close does not return. The relay asks
+// each stream regularly whether its client is away, so the stream must answer nevertheless.
+func TestStuckCloseOfACarrierDelaysNobody(t *testing.T) {
+	t.Parallel()
+	c := New(Config{ID: newID(), Window: 1 << 20, Inbox: clientWindow, Time: time.Hour, Pool: NewPool(1<<30, 1<<30)})
+	first := stuckCarrier{quietCarrier{make(chan struct{})}, make(chan struct{})}
+	second := quietCarrier{make(chan struct{})}
+	var attached sync.WaitGroup
+	attach := func(carrier Carrier) {
+		attached.Go(func() { _ = c.Attach(carrier) })
+		for now := false; !now; time.Sleep(time.Millisecond) {
+			c.mu.Lock()
+			now = c.carrier == carrier
+			c.mu.Unlock()
+		}
+	}
+	attach(first)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		attach(second)
+		c.Away()
+	}()
+	select {
+	case <-answered:
+	case <-time.After(5 * time.Second):
+		t.Error("the stream does not answer while the Close of its former carrier is stuck; want an answer")
+	}
+	close(first.released)
+	<-answered
+	c.Discard()
+	close(first.over)
+	close(second.over)
+	attached.Wait()
 }

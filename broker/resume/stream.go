@@ -437,15 +437,16 @@ func (c *Stream) Attach(carrier Carrier) error {
 		carrier.Close()
 		return c.err
 	}
-	if c.carrier != nil {
-		c.carrier.Close()
-	}
+	former := c.carrier
 	c.carrier, c.sending, c.attached, c.heard = carrier, nil, true, now
 	c.queue = nil // the link resends these packets
 	c.link.Probe()
 	c.changeLocked()
 	c.mu.Unlock()
 	var wg sync.WaitGroup
+	if former != nil {
+		wg.Go(former.Close) // may take seconds with TLS
+	}
 	ended := make(chan struct{})
 	var sendErr error
 	wg.Go(func() {
