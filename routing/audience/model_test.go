@@ -223,6 +223,7 @@ type modelViewer struct {
 	pending map[string]string // unanswered requests by id: channel, or content's version
 	seq     int
 	piece   []byte
+	crowd   *modelCrowd
 }
 
 func (m *model) come(id string, again bool, channels []string) {
@@ -269,6 +270,77 @@ func (w *modelViewer) Deliver(frames []routing.Frame) {
 				w.piece = nil
 			}
 		})
+	}
+}
+
+// A modelCrowd passes messages to its viewers. Some viewers leave it by themselves.
+type modelCrowd struct {
+	m       *model
+	viewers []*modelViewer
+	left    []routing.ClientConn
+}
+
+// Tell implements [Crowd].
+func (c *modelCrowd) Tell(messages [][]byte, _ int64) (left []routing.ClientConn) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if len(c.viewers) > 0 && c.m.rand.IntN(4) == 0 {
+		w := c.viewers[c.m.rand.IntN(len(c.viewers))]
+		w.part()
+		c.left = append(c.left, w)
+	}
+	for _, w := range c.viewers {
+		for _, message := range messages {
+			w.take(message)
+		}
+	}
+	left, c.left = c.left, nil
+	return left
+}
+
+// Judge implements [Crowd].
+func (c *modelCrowd) Judge([]byte, *ahp.Envelope) Verdict {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if c.m.rand.IntN(8) == 0 {
+		return ToEach
+	}
+	return ToAll
+}
+
+// End implements [Crowd].
+func (c *modelCrowd) End() {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if len(c.viewers) > 0 {
+		c.m.fail("a crowd with %d viewers ends", len(c.viewers))
+	}
+}
+
+// Follow implements [Follower]. Some viewers cannot follow yet.
+func (w *modelViewer) Follow(to Crowd) bool {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	if w.m.rand.IntN(3) == 0 {
+		return false
+	}
+	w.crowd = to.(*modelCrowd)
+	w.crowd.viewers = append(w.crowd.viewers, w)
+	w.crowd.left = slices.DeleteFunc(w.crowd.left, func(other routing.ClientConn) bool { return other == w })
+	return true
+}
+
+// Part implements [Follower].
+func (w *modelViewer) Part() {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	w.part()
+}
+
+func (w *modelViewer) part() {
+	if w.crowd != nil {
+		w.crowd.viewers = slices.DeleteFunc(w.crowd.viewers, func(other *modelViewer) bool { return other == w })
+		w.crowd = nil
 	}
 }
 
@@ -455,6 +527,7 @@ func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 			Open: m.open, Encode: encode, Decode: decode, Deflate: deflate, Life: ctx,
 			Spawn: func(f func()) bool { m.wait.Go(f); return true },
 			Kept:  func(n int) { m.mu.Lock(); defer m.mu.Unlock(); kept += n },
+			Crowd: func() Crowd { return &modelCrowd{m: m} },
 		})
 		for _, s := range steps {
 			m.step(s)
