@@ -74,10 +74,11 @@ type subscription struct {
 }
 
 // inboxState holds frames from the link that are not yet handled. The connection's
-// credit bounds them.
+// credit bounds them, and maxUnread if the host-agent does not respect credit.
 type inboxState struct {
 	mu      sync.Mutex // guards the fields below; may be locked while the routing package's mutex is held
 	frames  []routing.Frame
+	bytes   int // of frames
 	end     *ending
 	working bool
 
@@ -108,7 +109,14 @@ func (b *inbox) Event(e routing.Event) {
 func (b *inbox) Deliver(frames []routing.Frame) {
 	b.in.mu.Lock()
 	defer b.in.mu.Unlock()
-	b.in.frames = append(b.in.frames, frames...)
+	if b.in.bytes > maxUnread {
+		b.in.frames, b.in.end = nil, &ending{ahp.CloseOverloaded, "the host-agent sends more than its credit"}
+	} else {
+		b.in.frames = append(b.in.frames, frames...)
+		for _, f := range frames {
+			b.in.bytes += len(f.Data)
+		}
+	}
 	b.startLocked()
 }
 
@@ -132,7 +140,7 @@ func (a *audience) nextBatch() (frames []routing.Frame, end *ending, ok bool) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
 	frames, end = a.in.frames, a.in.end
-	a.in.frames, a.in.end = nil, nil
+	a.in.frames, a.in.bytes, a.in.end = nil, 0, nil
 	a.in.working = frames != nil || end != nil
 	return frames, end, a.in.working
 }
@@ -179,12 +187,17 @@ func (a *audience) work() {
 		up := a.up
 		if end != nil {
 			a.endLocked(end.code, end.reason)
+		}
+		if a.ended {
 			a.pool.cfg.Kept(-len(a.in.pieces))
 			a.in.pieces = nil
 		}
 		a.pool.mu.Unlock()
 		clear(a.in.shared)
 		a.in.shared = a.in.shared[:0]
+		if end != nil {
+			up.Close(1000, "the audience has ended") // no effect if the link has ended the connection
+		}
 		up.Written(credit)
 	}
 }

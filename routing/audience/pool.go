@@ -20,6 +20,7 @@ const (
 	maxSubscriptions = 1024     // channels of one viewer
 	maxAsked         = 64       // unanswered requests of one viewer
 	maxAskedBytes    = 8 << 20  // unanswered requests of an audience, with the ids of its viewers' requests
+	maxUnread        = 16 << 20 // messages of the host that an audience has not begun to handle
 	maxUnsent        = 16 << 20 // messages for the host, above which the audience answers no more requests of the host
 	maxUnderWay      = 256      // requests of an audience that are pending at the host; further requests wait
 	maxHeldBytes     = 8 << 20  // bytes held for one viewer until its snapshots arrive
