@@ -45,14 +45,15 @@ func (r *RelayEnd) refs(floor uint64, f *link.Fields, tagged bool) error {
 	return nil
 }
 
-// entry reads the next set of connections from f, and sends them the bodies of r.list.
+// entry reads the next set of connections from f, and sends them the bodies of r.list. It ignores byte
+// streams: references need no credit, so they could fill the stream's queue.
 func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
 	r.budget -= len(r.list)
 	r.set, r.tags = r.set[:0], entryTags{places: r.tags.places[:0]}
 	conns := 0
 	err := readConnSet(f, func(conn uint64) {
 		r.budget -= max(1, len(r.list))
-		if c := r.conns[conn]; r.budget >= 0 && c != nil && c.client != nil {
+		if c := r.conns[conn]; r.budget >= 0 && c != nil && c.client != nil && !c.bytes {
 			r.set, r.tags.places = append(r.set, c), append(r.tags.places, conns)
 		}
 		conns++
