@@ -109,13 +109,12 @@ func (b *inbox) Event(e routing.Event) {
 func (b *inbox) Deliver(frames []routing.Frame) {
 	b.in.mu.Lock()
 	defer b.in.mu.Unlock()
-	if b.in.bytes > maxUnread {
-		b.in.frames, b.in.end = nil, &ending{ahp.CloseOverloaded, "the host-agent sends more than its credit"}
-	} else {
-		b.in.frames = append(b.in.frames, frames...)
-		for _, f := range frames {
-			b.in.bytes += len(f.Data)
+	for i, f := range frames {
+		if b.in.bytes += len(f.Data); b.in.bytes > maxUnread && (i > 0 || b.in.frames != nil) { // one frame may be longer
+			b.in.frames, b.in.end = nil, &ending{ahp.CloseOverloaded, "the host-agent sends more than its credit"}
+			break
 		}
+		b.in.frames = append(b.in.frames, f)
 	}
 	b.startLocked()
 }

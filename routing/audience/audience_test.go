@@ -477,27 +477,32 @@ func TestViewerOfAnEndedLinkIsClosed(t *testing.T) {
 	}
 }
 
-// TestUnreadMessagesAreBounded delivers more and more messages while the audience cannot handle them.
-// References to bodies need no credit from the relay, so a malicious host-agent can do that with a few
-// bytes. Beyond the bound, the audience must end, with its connection to the host.
+// TestUnreadMessagesAreBounded delivers more messages than the audience may have unread: one after
+// another while the audience cannot handle them, and together. References to bodies need no credit
+// from the relay, so a malicious host-agent can do that with a few bytes. The audience must end, with
+// its connection to the host. Below the bound, it must stay open.
 func TestUnreadMessagesAreBounded(t *testing.T) {
-	inWorld(t, func(w *world) {
-		h, a := start(w)
-		message := encode([]byte(action("mock:/"+strings.Repeat("x", 1<<20), 9)), true, true, false)
-		deliver := func(n int) {
-			w.pool.mu.Lock() // the audience waits
-			defer w.pool.mu.Unlock()
-			for range n {
-				h.client.Deliver([]routing.Frame{{Data: message, Messages: 1}})
+	message := encode([]byte(action("mock:/"+strings.Repeat("x", 1<<20), 9)), true, true, false)
+	most := maxUnread / len(message)
+	for _, together := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			h, a := start(w)
+			deliver := func(n int) {
+				w.pool.mu.Lock() // the audience waits
+				defer w.pool.mu.Unlock()
+				frames := slices.Repeat([]routing.Frame{{Data: message, Messages: 1}}, n)
+				for chunk := range slices.Chunk(frames, map[bool]int{false: 1, true: n}[together]) {
+					h.client.Deliver(chunk)
+				}
 			}
-		}
-		deliver(maxUnread >> 20)
-		if len(a.closes()) != 0 {
-			t.Errorf("the viewer was closed with %v below the bound; want it open", a.closes())
-		}
-		deliver(2*maxUnread>>20 + 2) // a part of them is handled at a time
-		if !slices.Equal(a.closes(), []ahp.CloseCode{ahp.CloseOverloaded}) || !h.isClosed() {
-			t.Errorf("the viewer was closed with %v, and the connection to the host is closed: %t; want CloseOverloaded, and it closed", a.closes(), h.isClosed())
-		}
-	})
+			deliver(most)
+			if len(a.closes()) != 0 {
+				t.Errorf("the viewer was closed with %v below the bound; want it open", a.closes())
+			}
+			deliver(2*most + 2) // a part of them may be handled already
+			if !slices.Equal(a.closes(), []ahp.CloseCode{ahp.CloseOverloaded}) || !h.isClosed() {
+				t.Errorf("the viewer was closed with %v, and the connection to the host is closed: %t; want CloseOverloaded, and it closed", a.closes(), h.isClosed())
+			}
+		})
+	}
 }
