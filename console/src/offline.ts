@@ -34,6 +34,7 @@ export interface OfflinePage {
 
 const mostSessions = 300; // of a host
 const mostConversations = 12;
+const mostSeen = 50; // conversations of a host that an open page keeps
 const mostTurns = 20; // of a conversation
 const mostBytes = 1 << 20; // of a conversation
 const saveEvery = 15_000; // ms
@@ -88,7 +89,7 @@ export class Offline {
     const link = page.links.get(page.host);
     for (const l of page.links.values()) if (l.live) l.listAt = now;
     const state = link?.live && page.session ? link.store.get<ChatState>(page.chatUri) : undefined;
-    if (state) link!.past.set(page.session, { chat: page.chatUri!, state, at: now });
+    if (state) keepSeen(link!.past, page.session, { chat: page.chatUri!, state, at: now });
     if (!page.keeps) return;
     const revision = [...page.links.values()].reduce((n, l) => n + l.store.revision + l.store.listRevision, 0);
     if (revision === this.#revision || (!soon && now - this.#saved < saveEvery) || ![...page.links.values()].some((l) => l.live)) return;
@@ -101,7 +102,7 @@ export class Offline {
   lost(link: KeptLink): void {
     const page = this.#page;
     const state = link.host === page.host && page.session ? link.store.get<ChatState>(page.chatUri) : undefined;
-    if (state) link.past.set(page.session, { chat: page.chatUri!, state, at: Date.now() });
+    if (state) keepSeen(link.past, page.session, { chat: page.chatUri!, state, at: Date.now() });
   }
 
   /** Saves at once. */
@@ -136,6 +137,13 @@ export class Offline {
     this.#saving = this.#saving.catch(() => {}).then(() => record('readwrite', (s) => s.clear())).catch(() => {});
     await this.#saving;
   }
+}
+
+/** Keeps a conversation as the latest, in place of the one seen least recently. */
+function keepSeen(past: Map<string, Kept>, session: string, kept: Kept): void {
+  past.delete(session);
+  past.set(session, kept);
+  if (past.size > mostSeen) past.delete(past.keys().next().value!);
 }
 
 /** Returns the last turns of a chat, as many as fit. */

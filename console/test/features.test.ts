@@ -194,3 +194,23 @@ test('the changes of a turn have the address that the host names for each turn',
   const all = [{ uriTemplate: 's:/1/changes', label: 'All' }, { uriTemplate: 's:/1/turn/{turnId}', label: 'This Turn' }, { uriTemplate: 's:/{a}/{turnId}' }, null, {}];
   assert.deepEqual(ofTurn(all, 'a/b'), [{ channel: 's:/1/turn/a%2Fb', title: 'This Turn' }]);
 });
+
+// Visits many sessions, as in a tab that stays open for weeks. The page must keep the conversations seen last, and
+// not all of them.
+test('a page that stays open keeps the latest conversations only', async () => {
+  const { Offline } = await import('../src/offline');
+  const state = { turns: [] };
+  const link: any = { host: 'desk', live: true, past: new Map(), listAt: 0, store: { sessions: new Map(), listRevision: 0, revision: 0, get: () => state } };
+  const page: any = { keeps: false, host: 'desk', session: '', chatUri: 'c:/1', links: new Map([['desk', link]]) };
+  const past = new Offline(page);
+  const visit = (n: number) => {
+    page.session = `s:/${n}`;
+    past.tick(n);
+    if (n % 2) past.lost(link);
+  };
+  for (let n = 0; n < 1000; n++) visit(n);
+  visit(970);
+  visit(1000);
+  assert.ok(link.past.size <= 50, `${link.past.size} conversations are kept`);
+  for (const n of [970, 990, 999, 1000]) assert.ok(link.past.has(`s:/${n}`), `the conversation ${n} is not kept`);
+});

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-VJPXKHVD.js";import"./chunk-64A5TM7V.js";import"./chunk-AVQHNHUY.js";import"./chunk-37AMMTQY.js";import"./chunk-MUELPRP5.js";import"./chunk-OAK3LHOH.js";import"./chunk-UELEYBT4.js";import"./chunk-2ANVUGQ5.js";import"./chunk-PV3IEE3F.js";import"./chunk-KGP5YIUI.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
