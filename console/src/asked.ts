@@ -40,32 +40,39 @@ export interface AskedPage {
 
 const firstPause = 2_000; // ms before the stream is opened again
 const mostPause = 60_000;
+const silence = 45_000; // ms without a beat, which the relay sends every 15 s; then the stream has ended unseen
+
+/** An event stream. heard is the time of its last message, or of the request for it; Infinity between streams. */
+interface Stream { stop: AbortController; heard: number }
 
 export class Questions {
   #all = new Map<string, Asked>(); // by host and id
   #given = new Map<string, string>(); // question to its answer: '' while it is being sent, or why it failed
-  #streams = new Map<string, AbortController>(); // by token, or by what identifies an account in place of one
+  #streams = new Map<string, Stream>(); // by token, or by what identifies an account in place of one
   #page: AskedPage;
 
   constructor(page: AskedPage) {
     this.#page = page;
   }
 
-  /** Opens the event streams of the page's token and of further accounts. The page calls it repeatedly. */
+  /**
+   * Opens the event streams of the page's token and of further accounts, and replaces silent ones. The page calls
+   * it repeatedly.
+   */
   follow(): void {
     const { token } = this.#page;
     const wanted = token ? [token, ...accounts().map((a) => `@${a.name}`)] : [];
-    for (const [of, stop] of this.#streams) {
-      if (wanted.includes(of)) continue;
+    for (const [of, { stop, heard }] of this.#streams) {
+      if (wanted.includes(of) && Date.now() - heard < silence) continue;
       stop.abort();
       this.#streams.delete(of);
-      this.#clear(of);
+      if (!wanted.includes(of)) this.#clear(of);
     }
     for (const of of wanted) {
       if (this.#streams.has(of)) continue;
-      const stop = new AbortController();
-      this.#streams.set(of, stop);
-      this.#run(of, stop.signal);
+      const stream = { stop: new AbortController(), heard: Infinity };
+      this.#streams.set(of, stream);
+      this.#run(of, stream);
     }
   }
 
@@ -100,28 +107,32 @@ export class Questions {
     this.#page.draw();
   }
 
-  async #run(token: string, signal: AbortSignal): Promise<void> {
+  async #run(token: string, stream: Stream): Promise<void> {
+    const { signal } = stream.stop;
     for (let pause = firstPause; !signal.aborted; pause = Math.min(2 * pause, mostPause)) {
+      stream.heard = Date.now();
       try {
         const answer = await open(token, 'api/events', signal);
         if (answer.ok && answer.body) {
           pause = firstPause;
           this.#clear(token); // a stream begins with all open questions
-          await this.#read(answer.body, suffixOf(token));
+          await this.#read(answer.body, suffixOf(token), stream);
         }
       } catch {
         // The stream is opened again.
       }
+      stream.heard = Infinity;
       await new Promise((resolve) => { setTimeout(resolve, pause); });
     }
   }
 
-  async #read(body: ReadableStream<Uint8Array>, account: string): Promise<void> {
+  async #read(body: ReadableStream<Uint8Array>, account: string, stream: Stream): Promise<void> {
     const lines = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
     let rest = '';
     for (;;) {
       const { value, done } = await lines.read();
       if (done) return;
+      stream.heard = Date.now();
       const events = (rest + value).split('\n\n');
       rest = events.pop()!;
       for (const event of events) this.#apply(event, account);

@@ -2,7 +2,7 @@
 // the buttons of notifications. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { mock, test } from 'node:test';
 
 Object.assign(globalThis, {
   sessionStorage: { getItem: () => null }, localStorage: { getItem: () => null }, location: { hash: '', hostname: 'relay.example', href: 'https://relay.example/sw.js' },
@@ -213,4 +213,53 @@ test('a page that stays open keeps the latest conversations only', async () => {
   visit(1000);
   assert.ok(link.past.size <= 50, `${link.past.size} conversations are kept`);
   for (const n of [970, 990, 999, 1000]) assert.ok(link.past.has(`s:/${n}`), `the conversation ${n} is not kept`);
+});
+
+// Opens the stream of questions, and lets it fall silent, as when a phone has slept and its network is another. The
+// page must open a new stream, which begins with the questions that are open now. A stream with beats must stay, and
+// so must the growing pauses while the relay is unreachable.
+test('a silent stream of questions is opened again', async (t) => {
+  const { Questions } = await import('../src/asked');
+  mock.timers.enable({ apis: ['Date', 'setTimeout'] });
+  t.after(() => mock.timers.reset());
+  const streams: { say(words: string): void; signal: AbortSignal }[] = [];
+  let there = true;
+  let tries = 0;
+  (globalThis as any).fetch = async (_: string, { signal }: { signal: AbortSignal }) => {
+    tries++;
+    if (!there) throw new TypeError('no network');
+    let say: any;
+    const body = new ReadableStream({ start(c) {
+      say = (words: string) => c.enqueue(new TextEncoder().encode(words));
+      signal.addEventListener('abort', () => c.error(signal.reason));
+    } });
+    streams.push({ say, signal });
+    return new Response(body);
+  };
+  const asked = (id: string) => `event: asked\ndata: ${JSON.stringify({ id, host: 'desk', session: 's:/1', needsYou: true })}\n\n`;
+  const turns = async () => { for (let i = 0; i < 20; i++) await new Promise((resolve) => { setImmediate(resolve); }); };
+  const questions = new Questions({ token: 't', requests: {} as any, draw() {} });
+  const passes = async (seconds: number, each = () => {}) => {
+    for (let n = 0; n < seconds; n++) {
+      mock.timers.tick(1000);
+      if (n % 15 === 14) each();
+      await turns();
+      questions.follow();
+      await turns();
+    }
+  };
+  questions.follow();
+  await turns();
+  streams[0].say(asked('old'));
+  await passes(300, () => streams[0].say(':\n\n'));
+  assert.deepEqual([streams.length, questions.all().map((q) => q.id)], [1, ['old']]);
+  await passes(60);
+  assert.deepEqual([streams.length, streams[0].signal.aborted, streams[1]?.signal.aborted], [2, true, false]);
+  streams[1].say(asked('new'));
+  await turns();
+  assert.deepEqual(questions.all().map((q) => q.id), ['new']);
+  there = false;
+  tries = 0;
+  await passes(600);
+  assert.ok(tries < 20, `${tries} requests were made in 10 minutes without a network`);
 });

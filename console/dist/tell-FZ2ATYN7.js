@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-6BCZ4XRS.js";import"./chunk-64A5TM7V.js";import"./chunk-AVQHNHUY.js";import"./chunk-ZNXREQ5J.js";import"./chunk-IYYP3WWU.js";import"./chunk-OAK3LHOH.js";import"./chunk-LXVA2UOP.js";import"./chunk-2ANVUGQ5.js";import"./chunk-PV3IEE3F.js";import"./chunk-KGP5YIUI.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
