@@ -25,6 +25,7 @@ import { ROOT } from './rpc';
 import { Sessions } from './sessions';
 import { array, isObject } from './store';
 import { Swaps } from './swap';
+import { forgetUnsent } from './unsent';
 import { sentence } from './words';
 import { t } from './language';
 
@@ -105,6 +106,7 @@ export class App {
 
   /** Uses a token, and opens a host if one is named. */
   adopt(token: string, named: string): void {
+    if (this.token) forgetUnsent();
     this.token = token;
     this.hosts.grant = null;
     this.tokenWhy = '';
@@ -161,6 +163,7 @@ export class App {
     if (!why) this.#leaveAll();
     keepToken('');
     this.past.erase();
+    forgetUnsent();
     this.remembered.forget();
     this.absent.forget();
     this.token = '';

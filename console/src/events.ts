@@ -7,6 +7,7 @@ import type { Hosts } from './hosts';
 import type { Link } from './link';
 import type { Offline } from './offline';
 import { text } from './store';
+import { keepUnsent } from './unsent';
 
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
 const hostsEvery = 15_000; // ms; then a prompt counts as not accepted by the host
@@ -47,8 +48,14 @@ export function follow(page: EventsPage): void {
     }
     page.draw();
   });
-  addEventListener('pagehide', () => page.sessions.flush());
-  document.addEventListener('visibilitychange', () => { if (document.hidden) page.past.tick(Date.now(), true); });
+  addEventListener('pagehide', () => {
+    page.sessions.flush();
+    keepUnsent(page.links.values(), true);
+  });
+  document.addEventListener('visibilitychange', () => {
+    keepUnsent(page.links.values(), document.hidden);
+    if (document.hidden) page.past.tick(Date.now(), true);
+  });
   navigator.serviceWorker?.addEventListener('message', ({ data }) => { // the user clicked a notification
     const { host, session, asks } = data?.open ?? {};
     if (!page.token || !host) return;

@@ -8,6 +8,7 @@ import { array, Store } from './store';
 import type { Granted } from './oauth';
 import type { Kept } from './offline';
 import type { Agent, ChatState, Envelope, JsonObject, Params, Resource, Result, Summary, Sync } from './ahp';
+import { takeUnsent } from './unsent';
 import { randomId } from './words';
 import { t } from './language';
 
@@ -55,6 +56,7 @@ export class Link {
   constructor(host: string, on: LinkEvents) {
     this.host = host;
     this.#on = on;
+    this.store.pending = takeUnsent(host);
   }
 
   /** Whether the host shows another key than the one stored by this browser. */

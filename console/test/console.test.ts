@@ -7,6 +7,7 @@ import { mock, test } from 'node:test';
 import { afterClose, backoff, Connection, offersFor, ROOT } from '../src/rpc';
 import { Conversation } from '../src/conversation';
 import { Link } from '../src/link';
+import { forgetUnsent, keepUnsent } from '../src/unsent';
 import { Sessions } from '../src/sessions';
 import { Bucket, contentOf, elsewhere, isContentOf, wayTo } from '../src/canvas';
 import { appOf, argumentsOf, Bridge, codeOf, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
@@ -863,4 +864,32 @@ test('a deletion without a connection is reported', async () => {
   sessions.flush();
   for (let i = 0; i < 5; i++) await Promise.resolve();
   assert.match(link.note, /not deleted: not connected/);
+});
+
+// Hides a page with a prompt that the host has not accepted, and loads it again, as a phone does. The prompt must be
+// there, once, until the host's state has its turn. A page that is seen again leaves nothing behind, and neither does
+// one that gets a different token.
+test('a prompt that the host has not accepted outlives the page', (t) => {
+  const kept = new Map();
+  Object.assign(globalThis, { sessionStorage: { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => kept.set(k, v), removeItem: (k) => kept.delete(k) } });
+  t.after(() => { delete globalThis.sessionStorage; });
+  const link = new Link('laptop', {});
+  const texts = (of) => of.store.pending.map((p) => text(p.turn.message.text));
+  link.store.sent(chat, 1, started);
+  link.store.sent(chat, 2, { ...started, turnId: 'u', message: { text: 'x'.repeat(1_000_000) } });
+  keepUnsent([link], true);
+  assert.deepEqual(texts(new Link('lab', {})), []);
+  const later = new Link('laptop', {});
+  assert.deepEqual(texts(later), ['hi']);
+  assert.deepEqual(texts(new Link('laptop', {})), []);
+  later.store.sync({ fresh: true, snapshots: [], actions: [], missing: [] });
+  assert.match(later.store.pending[0].failed, /lost/);
+  later.store.snapshot({ resource: chat, state: { turns: [{ id: 't' }] }, fromSeq: 7 });
+  assert.deepEqual(texts(later), []);
+  keepUnsent([link], true);
+  keepUnsent([link], false);
+  assert.equal(kept.size, 0);
+  keepUnsent([link], true);
+  forgetUnsent();
+  assert.equal(kept.size, 0);
 });

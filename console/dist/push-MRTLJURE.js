@@ -1,1 +1,0 @@
-import{c as a,d as b,e as c,f as d,g as e,h as f,i as g,j as h}from"./chunk-CAGR4M3N.js";import"./chunk-645XSP7J.js";import"./chunk-OAK3LHOH.js";import"./chunk-CYWEFE4I.js";import"./chunk-2ANVUGQ5.js";import"./chunk-PV3IEE3F.js";import"./chunk-KGP5YIUI.js";export{h as forget,d as permit,a as possible,b as registration,f as renewed,c as subscriptionAt,g as turnOff,e as turnOn};

@@ -1,0 +1,53 @@
+// Keeps prompts that no host has confirmed in the tab's storage while the page is hidden, because a phone may end
+// such a page, and over a reload.
+
+import type { Pending } from './store';
+
+const unsentKey = 'ahp-unsent';
+const longest = 500_000; // characters of a prompt with its files
+
+type Kept = Record<string, Pending[]>; // by host
+
+function read(): Kept {
+  try {
+    return JSON.parse(sessionStorage.getItem(unsentKey) ?? '{}');
+  } catch {
+    return {};
+  }
+}
+
+function write(kept: Kept): void {
+  try {
+    if (Object.keys(kept).length > 0) sessionStorage.setItem(unsentKey, JSON.stringify(kept));
+    else sessionStorage.removeItem(unsentKey);
+  } catch {
+    // The storage is full; the prompts remain on the page.
+  }
+}
+
+/** Keeps the prompts of all links while the page is hidden, and otherwise none. */
+export function keepUnsent(links: Iterable<{ host: string; store: { pending: Pending[] } }>, hidden: boolean): void {
+  const kept = read();
+  for (const { host, store } of links) {
+    const all = hidden ? store.pending.filter((p) => JSON.stringify(p).length <= longest) : [];
+    if (all.length > 0) kept[host] = all;
+    else delete kept[host];
+  }
+  write(kept);
+}
+
+/** Returns and removes a host's prompts from before the page was loaded. */
+export function takeUnsent(host: string): Pending[] {
+  const kept = read();
+  const mine = kept[host] ?? [];
+  if (mine.length > 0) {
+    delete kept[host];
+    write(kept);
+  }
+  return mine;
+}
+
+/** Forgets all prompts: the page gets a different token. */
+export function forgetUnsent(): void {
+  write({});
+}
