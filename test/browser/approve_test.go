@@ -286,6 +286,39 @@ func TestNewButtonsAllowNothingAtOnce(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 }
 
+// TestNewQuestionsAreNotAnsweredAtOnce presses an answer of a question or a plan as soon as it
+// appears, as the second tap of a double tap would. The press sends no answer.
+func TestNewQuestionsAreNotAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.meets(s)
+	eval[any](p, `(() => {
+		Object.assign(window, { presses: 0, replies: 0, last: null });
+		const send = WebSocket.prototype.send;
+		WebSocket.prototype.send = function (data) {
+			if (String(data).includes('"chat/inputCompleted"')) replies++;
+			send.call(this, data);
+		};
+		new MutationObserver(() => {
+			const answer = document.querySelector('.ask:not(.answered) .option, .ask:not(.answered) .answers .primary');
+			if (!answer || answer === last) return;
+			last = answer;
+			answer.click();
+			presses++;
+		}).observe(document.body, { childList: true, subtree: true });
+	})(); null`)
+	for i, asks := range []string{"ask choice", "plan", "ask url"} {
+		p.say(asks)
+		p.holds("a press on the new question", fmt.Sprintf("presses === %d", i+1))
+		if n := eval[int](p, "replies"); n != i {
+			t.Fatalf("%s: %d answers were sent; want %d, because the question was new", asks, n, i)
+		}
+		p.click(lastTurn + " .ask .primary")
+		p.wants(lastTurn+" .parts", "You answered: accept")
+	}
+}
+
 // TestDangerTakesAHold taps the button of a dangerous request twice, and nothing
 // happens. Holding the button allows the request. With a keyboard or a screen reader, a
 // confirmation dialog does.

@@ -11,6 +11,7 @@ import { Copy, Dialog, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';
 import { useLeaving } from './leaving';
 import { Markdown } from './markdown';
+import { useSettled } from './settled';
 import { Inside, useInput, type Props } from './toolparts';
 import { t } from '../language';
 
@@ -115,18 +116,6 @@ function Decision(props: DecisionProps) {
   const had = at.current?.contains(document.activeElement) === true && !at.current.querySelector('dialog[open]');
   useLayoutEffect(() => { if (had && !at.current?.contains(document.activeElement)) at.current?.querySelector<HTMLElement>('.name')?.focus(); }, [key]);
   return <div class="question" role="group" aria-label={props.title} data-ask data-offer={props.offer.allow} ref={at}><Answers key={key} {...props} /></div>;
-}
-
-const settleTime = 500; // ms in which new buttons do not allow anything, because a double tap may hit them
-
-/** Whether the component has been shown for settleTime. */
-function useSettled(): boolean {
-  const [settled, setSettled] = useState(false);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(true), settleTime);
-    return () => clearTimeout(timer);
-  }, []);
-  return settled;
 }
 
 function Answers({ turnId, call, title, offer, shown, input, connected, leaves, answer, readFirst, edit }: DecisionProps) {

@@ -7,6 +7,7 @@ import { array, isObject, text } from '../store';
 import type { Part, PlanReview, QuestionAnswer, QuestionItem, Request } from '../ahp';
 import { Icon } from './bits';
 import { useLeaving } from './leaving';
+import { useSettled } from './settled';
 import { Markdown } from './markdown';
 import { rich, t } from '../language';
 
@@ -19,13 +20,14 @@ export function Question({ part, readOnly, connected, leaves, ended, answer, by 
   const request = part.request ?? {} as Request;
   const questions = array(request.questions).filter(isObject);
   if (part.response !== undefined || ended) return <Answered part={part} questions={questions} by={by} />;
+  const key = JSON.stringify({ ...request, answers: undefined }); // a changed question has new buttons, and no answers yet
   return (
     <section class="ask" data-request={text(request.id)}>
       {text(request.message) && <Markdown text={text(request.message)} />}
       {isObject(request.planReview) && <Plan plan={request.planReview} />}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p>
-        : isPlan(request) ? <PlanAnswer request={request} connected={connected} leaves={leaves} answer={answer} />
-          : <Form request={request} questions={questions} connected={connected} leaves={leaves} answer={answer} />}
+        : isPlan(request) ? <PlanAnswer key={key} request={request} connected={connected} leaves={leaves} answer={answer} />
+          : <Form key={key} request={request} questions={questions} connected={connected} leaves={leaves} answer={answer} />}
     </section>
   );
 }
@@ -52,6 +54,7 @@ function Sent({ leaves, answer, why }: { leaves: boolean; answer?: string; why: 
 function Form(props: AnswerProps & { questions: QuestionItem[] }) {
   const { request, questions, leaves, answer } = props;
   const { reply, busy, why } = useReply(props);
+  const settled = useSettled();
   const [entered, setEntered] = useState<Entered>(() => Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
   const set = (id: string, change: Input) => setEntered((had) => ({ ...had, [id]: { ...had[id], ...change } }));
   const url = safeUrl(request.url);
@@ -66,10 +69,10 @@ function Form(props: AnswerProps & { questions: QuestionItem[] }) {
     <form class="question" data-ask onSubmit={(e) => { e.preventDefault(); accept(entered); }}>
       {url && <p><a class="button" href={url} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(url).host}`}</a> <span class="dim">{url}</span></p>}
       {text(request.url) && !url && <p class="dim">{t`It wants to show an address that is not opened here: ${text(request.url)}`}</p>}
-      {questions.map((q) => <Field key={q.id} q={q} entered={entered[q.id] ?? {}} set={(c) => set(q.id, c)} busy={busy}
+      {questions.map((q) => <Field key={q.id} q={q} entered={entered[q.id] ?? {}} set={(c) => set(q.id, c)} busy={busy} settled={settled}
         choose={single ? (id) => accept({ [q.id]: { value: id } }) : undefined} />)}
       <div class="answers">
-        {!single && <button type="submit" class="primary" disabled={busy || missing !== undefined}>{questions.length ? t`Answer` : url ? t`Done` : t`Yes`}</button>}
+        {!single && <button type="submit" class="primary" disabled={busy || !settled || missing !== undefined}>{questions.length ? t`Answer` : url ? t`Done` : t`Yes`}</button>}
         <button type="button" disabled={busy} onClick={() => reply('decline')}>{questions.length ? t`Skip` : t`No`}</button>
       </div>
       {missing && !single && <p class="dim">{rich`${<bdi>{text(missing.title) || text(missing.message)}</bdi>} is still needed.`}</p>}
@@ -98,6 +101,7 @@ function Plan({ plan }: { plan: PlanReview }) {
 function PlanAnswer(props: AnswerProps) {
   const { request, leaves, answer } = props;
   const { reply, busy, why } = useReply(props);
+  const settled = useSettled();
   const [free, setFree] = useState('');
   const plan = request.planReview!;
   const actions = array(plan.actions).filter((a) => isObject(a) && text(a.label));
@@ -107,7 +111,7 @@ function PlanAnswer(props: AnswerProps) {
     <div class="question" data-ask role="group" aria-label={text(plan.title) || t`Plan`}>
       <div class="options">
         {actions.map((a) => (
-          <button key={a.id} type="button" class={a.default ? 'option primary' : 'option'} disabled={busy} onClick={() => say({ value: a.id })}>
+          <button key={a.id} type="button" class={a.default ? 'option primary' : 'option'} disabled={busy || !settled} onClick={() => say({ value: a.id })}>
             <span class="name">{text(a.label)}</span>{text(a.description) && <span class="dim">{text(a.description)}</span>}
           </button>
         ))}
@@ -132,7 +136,7 @@ function begin(q: QuestionItem, draft: QuestionAnswer | undefined): Input {
 
 const inputTypes: Record<string, string> = { email: 'email', uri: 'url', date: 'date', 'date-time': 'datetime-local', password: 'password' };
 
-function Field({ q, entered, set, busy, choose }: { q: QuestionItem; entered: Input; set: (c: Input) => void; busy: boolean; choose?: (id: string) => void }) {
+function Field({ q, entered, set, busy, settled, choose }: { q: QuestionItem; entered: Input; set: (c: Input) => void; busy: boolean; settled: boolean; choose?: (id: string) => void }) {
   const id = `q-${text(q.id)}`;
   const label = <>{text(q.title) && text(q.title) !== text(q.message) && <span class="name">{text(q.title)} </span>}<span>{text(q.message)}</span>{q.required && <span class="dim"> {t`(needed)`}</span>}</>;
   if (q.kind === 'single-select' || q.kind === 'multi-select') {
@@ -144,7 +148,7 @@ function Field({ q, entered, set, busy, choose }: { q: QuestionItem; entered: In
         <legend>{label}</legend>
         <div class="options">
           {array(q.options).filter(isObject).map((o) => (choose
-            ? <button key={o.id} type="button" class={o.recommended ? 'option primary' : 'option'} onClick={() => choose(o.id)}><span class="name">{text(o.label)}</span>{text(o.description) && <span class="dim">{text(o.description)}</span>}</button>
+            ? <button key={o.id} type="button" class={o.recommended ? 'option primary' : 'option'} disabled={!settled} onClick={() => choose(o.id)}><span class="name">{text(o.label)}</span>{text(o.description) && <span class="dim">{text(o.description)}</span>}</button>
             : (
               <label key={o.id} class="option">
                 <input type={many ? 'checkbox' : 'radio'} name={id} checked={chosen.includes(o.id)} onChange={() => toggle(o.id)} />
