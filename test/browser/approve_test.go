@@ -145,7 +145,9 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 
 	// The input has more members than the command, and invisible characters. The page
 	// shows both.
-	p.say(`approve {"toolInput":"{\"command\":\"ls \u202e\",\"cwd\":\"/etc\"}"}`)
+	p.say(`approve {"confirmationTitle":"Run \u202eit?","invocationMessage":"Run **ls \u200b**","toolInput":"{\"command\":\"ls \u202e\",\"cwd\":\"/etc\"}"}`)
+	p.wants(approval+" .name", "Run ⟨U+202E⟩it?")
+	p.wants(approval+" .what", "Run ls ⟨U+200B⟩")
 	p.wants(approval+" pre.command", "ls ⟨U+202E⟩")
 	p.wants(approval+" .more pre", `"cwd": "/etc"`)
 	p.press(approval+" .question button", "Skip")

@@ -36,8 +36,8 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
   const uri = isObject(call.toolInput) ? text(call.toolInput.uri) : '';
   const offer = offerOf(call, (id) => (id === inputId(uri) ? input.state : stateOf(id)), goesOn === key);
   const edited = entered.key === key ? entered.text : undefined;
-  const title = text(call.confirmationTitle) || t`May the agent do this?`;
-  const what = text(call.invocationMessage);
+  const title = visible(text(call.confirmationTitle)) || t`May the agent do this?`;
+  const what = visible(text(call.invocationMessage).replaceAll('\r\n', '\n'));
   const leaves = away && isWhole(call);
   const editable = !away && call.editable === true && typeof call.toolInput === 'string' && edited === undefined;
   return (
