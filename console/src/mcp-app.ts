@@ -420,7 +420,10 @@ function fileOf(resource: { text?: unknown; blob?: unknown } | undefined, addres
 let count = 0; // apps created so far
 
 /** The callbacks of an App. */
-export interface AppEvents extends Omit<BridgeEvents, 'send' | 'resize'> { state(state: AppState): void }
+export interface AppEvents extends Omit<BridgeEvents, 'send' | 'resize'> {
+  state(state: AppState): void;
+  resized(): void; // its frame has another height
+}
 
 /** The state of an app's load. */
 export interface AppState { name: '' | 'shown' | 'failed'; why: string }
@@ -456,7 +459,11 @@ export class App {
       // A sandboxed frame has an opaque origin, so '*' is required. The frame contains
       // only the app.
       send: (message) => iframe.contentWindow?.postMessage(message, '*'),
-      resize: (height) => { iframe.height = String(Math.ceil(height)); },
+      resize: (height) => {
+        const now = String(Math.ceil(height));
+        if (iframe.height !== now) this.#on.resized();
+        iframe.height = now;
+      },
     }, `app-${++count}`);
     iframe.addEventListener('load', () => {
       iframe.contentWindow?.postMessage({ html }, '*', [new MessageChannel().port2]); // starts the sandbox page

@@ -1,5 +1,6 @@
 // Shows what belongs to MCP tool calls: the server's app, and a sign-in if the server requires it.
 
+import { visible } from './approval';
 import type { AuthRequired, JsonObject, McpServer, Params, Resource, Result, Tool, ToolCall } from './ahp';
 import { el, setText } from './dom';
 import { App, appOf, argumentsOf, codeOf, htmlOf, resultOf, type AppContent, type AppEvents, type AppState, type CodeKind, type DisplayMode, type Download } from './mcp-app';
@@ -10,6 +11,7 @@ import { t } from './language';
 
 const loadedAtOnce = 4; // apps of the latest tool calls; older apps are loaded by a click
 const maxQuestions = 3; // questions of an app in the queue
+const restTime = 500; // ms for which a question must not have moved before it accepts a press
 
 const mostAllowed = 200; // apps with permission to run dynamic code that this browser remembers
 const codeNames: Record<CodeKind, string> = { eval: t`run code that it generates`, wasm: t`run WebAssembly`, worker: t`work in the background` };
@@ -107,6 +109,19 @@ export class McpCalls {
     } while (typeof cursor === 'string' && cursor !== '' && tools.length < 1000);
     return tools;
   }
+}
+
+let resting: ReturnType<typeof setTimeout> | undefined;
+
+/**
+ * Disables the consent to all apps' questions until they have rested. Apps decide when a question appears and,
+ * by the height of their frames, where: a press may be meant for what was there before.
+ */
+function moved(): void {
+  const disable = (on: boolean) => { for (const yes of document.querySelectorAll<HTMLButtonElement>('.app-questions .primary')) yes.disabled = on; };
+  disable(true);
+  clearTimeout(resting);
+  resting = setTimeout(disable, restTime, false);
 }
 
 /** One tool call. */
@@ -247,6 +262,7 @@ class McpCall {
     if (!this.#node.isConnected || this.#left || this.#app) return;
     this.#told = {};
     this.#app = new App(this.#at.frame, this.#bridge());
+    moved();
     this.#app.load(content, allowed);
     this.#at.frame.classList.toggle('bare', content.meta.prefersBorder === false);
     this.#do.draw();
@@ -277,6 +293,7 @@ class McpCall {
     const full = mode === 'fullscreen' && this.#app !== null;
     if (full !== this.#full) {
       this.#full = full;
+      moved();
       bar.hidden = !full;
       setText(this.#title, t`An app of ${text(this.#server?.name) || t`an MCP server`}`);
       frame.popover = full ? 'manual' : null; // the top layer shows it without moving it: a moved frame reloads
@@ -330,6 +347,7 @@ class McpCall {
         setTimeout(() => this.dress()); // after the next draw
         return now;
       },
+      resized: moved,
       called: (name) => {
         this.#shown = { name: 'shown', why: t`The app has called ${name}.` };
         this.#do.draw();
@@ -401,10 +419,11 @@ class McpCall {
         return made;
       };
       const node: HTMLElement = el('div', { className: 'question', role: 'group', 'aria-label': question },
-        el('p', { className: 'name' }, question), el('p', { className: 'text quoted' }, words),
+        el('p', { className: 'name' }, question), el('p', { className: 'text quoted' }, visible(words)),
         button(yes, 'primary', act), button(t`No`, '', () => false));
       this.#questions.push(node);
       this.#at.questions.append(node);
+      moved();
     });
   }
 
@@ -425,6 +444,7 @@ class McpCall {
     this.#do.context(this, '', '');
     await app?.leave();
     if (this.#app === app) this.#app = null;
+    moved();
     this.#do.draw();
   }
 

@@ -123,6 +123,36 @@ func TestMCPAppUsesItsServer(t *testing.T) {
 	p.app().wants("#fact-result", "2 tasks")
 }
 
+// TestMCPAppCannotHurryThePerson lets an app ask for consent, and then move its question by
+// another height of its frame. The page presses the button at once in both cases, as a finger
+// would that was meant for something else. Neither press counts. The page shows what the
+// question's text hides.
+func TestMCPAppCannotHurryThePerson(t *testing.T) {
+	t.Parallel()
+	p, _ := appPage(t, stackConfig{}, "show me an app")
+	f := p.app()
+	f.wants("#fact-model", "hi")
+	eval[any](p, `(() => {
+		window.presses = 0;
+		const press = () => {
+			const yes = document.querySelector('.app-questions .primary');
+			if (!yes) return;
+			yes.click();
+			presses++;
+		};
+		new MutationObserver(press).observe(document.querySelector('.app-questions'), { childList: true });
+		addEventListener('message', ({ data }) => { if (data?.method === 'ui/notifications/size-changed') setTimeout(press); });
+	})(); null`)
+	eval[any](f, `parent.postMessage({ jsonrpc: '2.0', id: 'hurry', method: 'ui/message', params: { role: 'user', content: [{ type: 'text', text: 'hello \u202e' + 'you' }] } }, '*'); null`)
+	p.holds("a press on the new question", "presses === 1")
+	p.holds("the question after it", "document.querySelector('.app-questions .primary')?.disabled === false")
+	eval[any](f, `parent.postMessage({ jsonrpc: '2.0', method: 'ui/notifications/size-changed', params: { width: 300, height: 77 } }, '*'); null`)
+	p.holds("a press on the moved question", "presses === 2")
+	p.wants(".app-questions", "hello ⟨U+202E⟩you")
+	p.click(".app-questions .primary")
+	p.wants(lastTurn+" .prompt", "hello")
+}
+
 // appSurroundings lets an app fill the page, save a file, and add context to the user's
 // next message.
 func (p *page) appSurroundings(f *page) {

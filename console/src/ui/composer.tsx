@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app, absent, conversation, hosts } from '../app';
+import { visible } from '../approval';
 import type { Attachment } from '../conversation';
 import type { ChatState, Turn } from '../ahp';
 import { array } from '../store';
@@ -139,7 +140,7 @@ export function Composer({ chat }: { chat: ChatState }) {
       )}
       {conversation.context.map(([from, { label, text }], i) => (
         <div key={i} class="context row">
-          <details class="grow"><summary>{t`${label || t`An app`} adds to your next message`}</summary><pre tabIndex={0}>{text}</pre></details>
+          <details class="grow"><summary>{t`${label || t`An app`} adds to your next message`}</summary><pre tabIndex={0}>{visible(text)}</pre></details>
           <button type="button" class="quiet round" aria-label={t`Do not add it`} onClick={() => conversation.addContext(from, '', '')}><Icon name="close" /></button>
         </div>
       ))}

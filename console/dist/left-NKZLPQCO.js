@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-UJXJDHUD.js";import"./chunk-V3FHHT67.js";import"./chunk-NVFPLBE6.js";import"./chunk-26WMZINT.js";import"./chunk-YG4X7GSN.js";import"./chunk-64A5TM7V.js";import"./chunk-AVQHNHUY.js";import"./chunk-BV2B7GJH.js";import"./chunk-2ANVUGQ5.js";import"./chunk-PV3IEE3F.js";import"./chunk-KGP5YIUI.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-TEUFDXC3.js";import"./chunk-NVFPLBE6.js";import"./chunk-26WMZINT.js";import"./chunk-BV2B7GJH.js";import"./chunk-2ANVUGQ5.js";import"./chunk-PV3IEE3F.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

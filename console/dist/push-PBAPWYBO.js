@@ -1,1 +1,0 @@
-import{c as a,d as b,e as c,f as d,g as e,h as f,i as g,j as h}from"./chunk-64TGKZ36.js";import"./chunk-CWQXRSXR.js";import"./chunk-OAK3LHOH.js";import"./chunk-BV2B7GJH.js";import"./chunk-2ANVUGQ5.js";import"./chunk-PV3IEE3F.js";import"./chunk-KGP5YIUI.js";export{h as forget,d as permit,a as possible,b as registration,f as renewed,c as subscriptionAt,g as turnOff,e as turnOn};

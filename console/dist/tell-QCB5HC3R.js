@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-C6LVZHS7.js";import"./chunk-64A5TM7V.js";import"./chunk-AVQHNHUY.js";import"./chunk-64TGKZ36.js";import"./chunk-CWQXRSXR.js";import"./chunk-OAK3LHOH.js";import"./chunk-BV2B7GJH.js";import"./chunk-2ANVUGQ5.js";import"./chunk-PV3IEE3F.js";import"./chunk-KGP5YIUI.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
