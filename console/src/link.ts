@@ -52,6 +52,7 @@ export class Link {
   seal: SealedSocket | undefined; // the sealed connection
   pinned: boolean | undefined; // this browser has the host's key; undefined: not looked up yet
   #on: LinkEvents;
+  #since: [method: string, params: Params][] | undefined; // notifications since the session list was requested, which may come in pages
 
   constructor(host: string, on: LinkEvents) {
     this.host = host;
@@ -124,6 +125,7 @@ export class Link {
         },
         notification: (method, params) => {
           this.store.notification(method, params);
+          this.#since?.push([method, params]);
           if (method === 'root/sessionRemoved') this.#removed(params?.session!);
           this.#on.notification(this, method, params);
         },
@@ -180,6 +182,7 @@ export class Link {
 
   async list(): Promise<void> {
     const from = this.conn!;
+    const since: [string, Params][] = this.#since = [];
     this.listing = this.store.sessions.size === 0;
     this.#on.draw();
     try {
@@ -192,11 +195,13 @@ export class Link {
         cursor = nextCursor;
       } while (cursor && sessions.length < sessionsMax);
       this.store.listed(sessions);
+      for (const [method, params] of since) this.store.notification(method, params);
       this.note = '';
     } catch (err) {
       if (from !== this.conn) return;
       this.note = (err as Error).message;
     }
+    if (this.#since === since) this.#since = undefined;
     this.listing = false;
     this.#on.draw();
   }

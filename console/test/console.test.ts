@@ -893,3 +893,29 @@ test('a prompt that the host has not accepted outlives the page', (t) => {
   forgetUnsent();
   assert.equal(kept.size, 0);
 });
+
+// Sends the list of sessions in two pages, and changes between them. The changes are newer than the first page, so they
+// must count.
+test('changes between the pages of the session list are not lost', async () => {
+  const made = [];
+  Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
+  const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
+  link.connect();
+  for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
+  const [socket] = made;
+  socket.open();
+  await socket.answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  const page = async (result) => {
+    const { id } = socket.sent.findLast((m) => m.method === 'listSessions');
+    socket.give({ jsonrpc: '2.0', id, result });
+    await new Promise((done) => { setImmediate(done); });
+  };
+  const says = (method, params) => socket.give({ jsonrpc: '2.0', method, params });
+  await page({ items: [{ resource: 's:/1', status: 8 }, { resource: 's:/2', status: 1 }], nextCursor: 'more' });
+  says('root/sessionSummaryChanged', { session: 's:/1', changes: { status: 24 } });
+  says('root/sessionRemoved', { session: 's:/2' });
+  says('root/sessionAdded', { summary: { resource: 's:/3', status: 1 } });
+  await page({ items: [{ resource: 's:/4', status: 1 }] });
+  assert.deepEqual([...link.store.sessions.values()].map((s) => [s.resource, s.status]), [['s:/1', 24], ['s:/4', 1], ['s:/3', 1]]);
+  link.stop();
+});
