@@ -49,7 +49,7 @@ export class Link {
   privates: Set<string> | null = null; // the user's private sessions; null: the user cannot have any
   tokens = new Map<string, Granted>(); // resource to its token; in memory only
   codes = new Map<string, (error: string) => void>(); // sign-ins by the host-agent: id to the function called at the end
-  seal: SealedSocket | undefined; // the sealed connection
+  seal: SealedSocket | undefined; // the sealed connection that is in use, or was last
   pinned: boolean | undefined; // this browser has the host's key; undefined: not looked up yet
   #on: LinkEvents;
   #since: [method: string, params: Params][] | undefined; // notifications since the session list was requested, which may come in pages
@@ -113,6 +113,8 @@ export class Link {
       open: () => this.#open(),
       on: {
         state: (state) => {
+          const { socket } = conn;
+          if (state.name === 'greeting') this.seal = socket && 'onlife' in socket ? socket : undefined;
           if (state.name === 'live') this.away = false;
           else if ('code' in state && state.code === code.hostOffline) this.away = true;
           this.#on.state(this, state);
@@ -142,12 +144,11 @@ export class Link {
     const token = this.#on.token();
     const pin = await pinOf(this.host);
     const link = pin ? null : linkOf(this.host);
-    this.seal = undefined;
     this.pinned = Boolean(pin ?? link);
-    if (link) return this.seal = await (await import('./sealed/open')).openLink(this.host, link, dial(token));
+    if (link) return (await import('./sealed/open')).openLink(this.host, link, dial(token));
     if (!pin && (elsewhere() || this.#on.listed?.()?.sealed || await marked(this.host))) throw Object.assign(new Error(t`this device is not paired with the host`), { code: code.notPaired });
     if (!pin) return opens(token, this.host);
-    return this.seal = await (await import('./sealed/open')).open(pin, dial(token));
+    return (await import('./sealed/open')).open(pin, dial(token));
   }
 
   stop(): void {

@@ -198,6 +198,11 @@ export class Connection {
     return this.state.name === 'live';
   }
 
+  /** The socket in use. */
+  get socket(): Socket | null {
+    return this.#socket;
+  }
+
   get clientId(): string {
     return this.#clientId;
   }

@@ -919,3 +919,39 @@ test('changes between the pages of the session list are not lost', async () => {
   assert.deepEqual([...link.store.sessions.values()].map((s) => [s.resource, s.status]), [['s:/1', 24], ['s:/4', 1], ['s:/3', 1]]);
   link.stop();
 });
+
+// Wakes a page whose sealed connection is silent, so the page opens a second socket, and lets the first one answer. The
+// page must keep the first connection's seal: its level is the person's right at the host, and its heartbeats show
+// whether the host is there. When the second socket takes over, it counts.
+test('a second socket that is given up leaves the seal as it was', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
+  t.after(() => mock.timers.reset());
+  const made = [];
+  Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
+  const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
+  const turns = async () => { for (let i = 0; i < 20; i++) await Promise.resolve(); };
+  link.connect();
+  await turns(); // the host's pin is looked up first
+  Object.assign(made[0], { onlife: null, level: 'read' }); // a sealed socket
+  made[0].open();
+  await made[0].answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  link.seal = made[0];
+  const wakes = async () => {
+    mock.timers.tick(60_000);
+    link.conn.wake(true);
+    mock.timers.tick(300);
+    await turns();
+  };
+  await wakes();
+  assert.equal(made.length, 2);
+  made[0].give({ jsonrpc: '2.0', method: 'root/progress', params: {} });
+  made[1].open();
+  await turns();
+  assert.deepEqual([link.live, made[1].readyState, link.seal === made[0]], [true, 3, true]);
+  await wakes();
+  Object.assign(made[2], { onlife: null, level: 'write' });
+  made[2].open();
+  await turns();
+  assert.equal(link.seal === made[2], true);
+  link.stop();
+});

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-CVDCCR2C.js";import"./chunk-V3FHHT67.js";import"./chunk-NVFPLBE6.js";import"./chunk-26WMZINT.js";import"./chunk-UNOMKGWB.js";import"./chunk-LNO7FNJT.js";import"./chunk-2ANVUGQ5.js";import"./chunk-PV3IEE3F.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};
