@@ -156,6 +156,7 @@ type sealedNote struct {
 	Kind      notice.Kind   `json:"kind"`
 	Host      string        `json:"host"`
 	Session   string        `json:"session,omitempty"`
+	Chat      string        `json:"chat,omitempty"` // of a question
 	Title     string        `json:"title,omitempty"`
 	Text      string        `json:"text,omitempty"`
 	Detail    string        `json:"detail,omitempty"`
@@ -199,7 +200,7 @@ func (p *pending) note(host string, b *browser) (n sealedNote, ok bool) {
 		n.Withdrawn = true
 		return n, b.policy.Sees(p.asked.Session)
 	}
-	n.Nonce, n.Kind, n.Session, n.At, n.Risky = p.asked.Nonce, e.Kind, e.Session, e.At, e.Risky
+	n.Nonce, n.Kind, n.Session, n.Chat, n.At, n.Risky = p.asked.Nonce, e.Kind, e.Session, e.Chat, e.At, e.Risky
 	if b.Details {
 		n.Title, n.Text, n.Detail = e.Title, e.Text, e.Detail
 	}
@@ -242,7 +243,7 @@ func (p *pending) pushes(host string, signer *sealed.Device, browsers []browser)
 		}
 		text, err := n.sign(signer)
 		if len(text) > maxNote { // a long title may be the cause
-			n.Detail, n.Text, n.Answers = notice.Cut(n.Detail, 200), notice.Cut(n.Text, 200), nil
+			n.Detail, n.Text, n.Answers, n.Chat = notice.Cut(n.Detail, 200), notice.Cut(n.Text, 200), nil, ""
 			text, err = n.sign(signer)
 		}
 		if err != nil {

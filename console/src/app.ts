@@ -372,7 +372,7 @@ export class App {
   /** Opens a session's chat at its question. */
   openQuestion(host: string, session: string, chat = ''): void {
     this.openSession(host, session);
-    if (chat && chat !== this.chatUri) this.chooseChat(chat);
+    if (chat && chat !== (this.chat || this.link?.store.chatOf(session))) this.chooseChat(chat); // chatUri may be that of the last visit
     this.sought = itsQuestion;
     this.draw();
   }

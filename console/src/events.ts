@@ -29,7 +29,7 @@ export interface EventsPage {
   accountsChangedElsewhere(): void;
   open(dialog: Dialog): void;
   openSession(host: string, session: string): void;
-  openQuestion(host: string, session: string): void;
+  openQuestion(host: string, session: string, chat?: string): void;
   renew(account?: Account): void;
   draw(): void;
 }
@@ -57,9 +57,9 @@ export function follow(page: EventsPage): void {
     if (document.hidden) page.past.tick(Date.now(), true);
   });
   navigator.serviceWorker?.addEventListener('message', ({ data }) => { // the user clicked a notification
-    const { host, session, asks } = data?.open ?? {};
+    const { host, session, chat, asks } = data?.open ?? {};
     if (!page.token || !host) return;
-    if (asks === true) page.openQuestion(text(host), text(session));
+    if (asks === true) page.openQuestion(text(host), text(session), text(chat));
     else page.openSession(text(host), text(session));
   });
   if (sessionStorage.getItem(begunKey)) page.open({ kind: 'account', first: begun() }); // the page was reloaded for this account

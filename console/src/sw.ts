@@ -17,10 +17,10 @@ declare const LANGUAGES: Record<string, string>; // tag to the file with its tex
 declare const self: ServiceWorkerGlobalScope & { Notification: { maxActions?: number }; NotificationEvent: { prototype: object } };
 
 /** A push, or a sealed host's message in it. Its members have not been checked. */
-interface Told { id?: unknown; host?: unknown; session?: unknown; kind?: string; at?: unknown; title?: unknown; text?: unknown; detail?: unknown; says?: unknown; withdrawn?: unknown; [name: string]: unknown }
+interface Told { id?: unknown; host?: unknown; session?: unknown; chat?: unknown; kind?: string; at?: unknown; title?: unknown; text?: unknown; detail?: unknown; says?: unknown; withdrawn?: unknown; [name: string]: unknown }
 
 /** The data of a shown notification: the question's place, and the answers offered for it. */
-interface Data { host?: string; session?: string; asks?: boolean; offered?: Record<string, Offered | SealedOffer> }
+interface Data { host?: string; session?: string; chat?: string; asks?: boolean; offered?: Record<string, Offered | SealedOffer> }
 
 /** Notification options that some browsers and the type library lack. */
 type Shown = NotificationOptions & { actions?: object[] };
@@ -190,7 +190,7 @@ async function show(pushed: Told): Promise<void> {
     ...looks, tag,
     body: [text(told.title) && says, text(told.text), text(told.detail)].filter(Boolean).join('\n'),
     actions: actionsOf(offered, self.Notification.maxActions ?? 0, 'reply' in self.NotificationEvent.prototype, texts[tongue]),
-    data: { host: text(told.host) && text(told.host) + accountPart, session: text(told.session), ...(isAsked(told, offered) ? { asks: true } : {}), ...(offered.length > 0 ? { offered } : {}) },
+    data: { host: text(told.host) && text(told.host) + accountPart, session: text(told.session), ...(isAsked(told, offered) ? { ...(text(told.chat) && { chat: text(told.chat) }), asks: true } : {}), ...(offered.length > 0 ? { offered } : {}) },
   } as Shown);
 }
 
@@ -241,7 +241,7 @@ self.addEventListener('notificationclick', (event) => {
  */
 async function answer({ title, body, tag, data }: Notification, offered: Offered | SealedOffer, reply: string): Promise<void> {
   const show = (now: string, silent: boolean) => self.registration.showNotification(now, {
-    ...looks, tag, silent, body: [title, body].filter(Boolean).join('\n'), data: { host: data.host, session: data.session, asks: true },
+    ...looks, tag, silent, body: [title, body].filter(Boolean).join('\n'), data: { host: data.host, session: data.session, chat: data.chat, asks: true },
   });
   const words = texts[await language()];
   await show(words.sending(words.labels[offered.label] ?? offered.label), true);
@@ -253,16 +253,17 @@ async function answer({ title, body, tag, data }: Notification, offered: Offered
 /**
  * Opens the session in an existing page or a new one. If the session has a question, it opens the question.
  */
-async function open({ host, session, asks }: Data): Promise<void> {
+async function open({ host, session, chat, asks }: Data): Promise<void> {
   const [page] = (await self.clients.matchAll({ type: 'window', includeUncontrolled: true })).filter((c) => new URL(c.url).pathname === '/');
   if (page) {
     await page.focus();
-    page.postMessage({ open: { host, session, asks } });
+    page.postMessage({ open: { host, session, chat, asks } });
     return;
   }
   const params = new URLSearchParams();
   if (host) params.set('host', host);
   if (session) params.set('session', session);
+  if (session && chat) params.set('chat', chat);
   if (session && asks) params.set('turn', itsQuestion);
   await self.clients.openWindow(`/#${params}`);
 }

@@ -2,7 +2,7 @@
 // runs this file.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { mock, test } from 'node:test';
 
 const kept = new Map<string, string>();
 const storage = { getItem: (k: string) => kept.get(k) ?? null, setItem: (k: string, v: string) => kept.set(k, v), removeItem: (k: string) => kept.delete(k) };
@@ -97,4 +97,29 @@ test('equal URIs at two hosts share no model, file or context', async () => {
   assert.deepEqual([conversation.context.length, files('laptop')], [0, []]);
   app.host = 'desk';
   assert.deepEqual(conversation.models.get(placeOf('desk', 'ahp-session:/1')), { id: 'large' });
+});
+
+// Presses a notification about a question in a session's second chat, which was in view at the last visit. The page must
+// open that chat: the host's list of chats, which is not known yet, begins with another.
+test('a press on a notification opens the chat of its question', async (t) => {
+  mock.timers.enable({ apis: ['setInterval'] });
+  t.after(() => mock.timers.reset());
+  let pressed: any;
+  const had = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
+  Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { serviceWorker: { addEventListener: (_: string, act: any) => { pressed = act; } } } });
+  t.after(() => { if (had) Object.defineProperty(globalThis, 'navigator', had); else delete (globalThis as any).navigator; });
+  Object.assign((globalThis as any).history, { pushState: (_: any, __: string, to: string) => { (globalThis as any).location.hash = to; } });
+  Socket.refuses = false;
+  const { App } = await import('../src/app');
+  const { follow } = await import('../src/events');
+  const app = new App();
+  app.useToken('#token=of.one.tenant&host=desk');
+  await until('a connection', () => Boolean(app.link?.live));
+  follow(app);
+  app.link!.past.set('ahp-session:/1', { chat: 'ahp-chat:/second', state: { turns: [] } as any, at: 1 });
+  pressed({ data: { open: { host: 'desk', session: 'ahp-session:/1', chat: 'ahp-chat:/second', asks: true } } });
+  assert.deepEqual([app.session, app.chat, app.sought], ['ahp-session:/1', 'ahp-chat:/second', 'asks']);
+  app.link!.store.snapshot({ resource: 'ahp-session:/1', state: { chats: [{ resource: 'ahp-chat:/first' }, { resource: 'ahp-chat:/second' }] } as any, fromSeq: 1 });
+  assert.equal(app.chatUri, 'ahp-chat:/second');
+  app.forget();
 });

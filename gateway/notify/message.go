@@ -16,6 +16,7 @@ type Message struct {
 	Kind      notice.Kind `json:"kind"`
 	Host      string      `json:"host,omitempty"`
 	Session   string      `json:"session,omitempty"`
+	Chat      string      `json:"chat,omitempty"`  // of a question
 	Title     string      `json:"title,omitempty"` // only with details, like Text and Detail
 	Text      string      `json:"text,omitempty"`
 	Detail    string      `json:"detail,omitempty"`
@@ -37,7 +38,7 @@ type Answer struct {
 
 func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	e := &job.Event
-	m := Message{ID: e.ID, Kind: e.Kind, Host: job.Host, Session: e.Session, At: e.At, Withdrawn: job.Withdrawn, Risky: e.Risky}
+	m := Message{ID: e.ID, Kind: e.Kind, Host: job.Host, Session: e.Session, Chat: e.Chat, At: e.At, Withdrawn: job.Withdrawn, Risky: e.Risky}
 	public := n.public.get()
 	if public != "" {
 		m.URL = public + "/#" + url.Values{"host": {job.Host}, "session": {e.Session}}.Encode()

@@ -78,6 +78,7 @@ func TestTargetsReceiveTheirFormat(t *testing.T) {
 		secret += w.Secret
 	}
 	e := hostile()
+	e.Chat = "c:/2"
 	board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
 	for range 3 {
 		r := <-got
@@ -106,6 +107,9 @@ func TestTargetsReceiveTheirFormat(t *testing.T) {
 			fmt.Fprintf(mac, "%s.%s.%s", r.header.Get("webhook-id"), r.header.Get("webhook-timestamp"), r.body)
 			if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); r.header.Get("webhook-signature") != want {
 				t.Errorf("webhook is signed %s; want %s", r.header.Get("webhook-signature"), want)
+			}
+			if !strings.Contains(r.body, `"chat":"c:/2"`) {
+				t.Errorf("the webhook got %s; want the question's chat", r.body)
 			}
 			// This webhook gets no details, so it does not show the call, and may only
 			// refuse.

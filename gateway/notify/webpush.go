@@ -92,7 +92,7 @@ func (p *webPush) send(ctx context.Context, job *Job, t *Target, m *Message) out
 	}
 	data, err := json.Marshal(m)
 	if len(data) > maxPush { // titles may be long
-		m.Detail, m.Text, m.Answers = notice.Cut(m.Detail, 200), notice.Cut(m.Text, 200), nil
+		m.Detail, m.Text, m.Answers, m.Chat = notice.Cut(m.Detail, 200), notice.Cut(m.Text, 200), nil, ""
 		data, err = json.Marshal(m)
 	}
 	if err != nil {

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-GY27GERK.js";import"./chunk-3K25HTS3.js";import"./chunk-VW4G6FGH.js";import"./chunk-26WMZINT.js";import"./chunk-G4U6UITH.js";import"./chunk-5AHJA7PQ.js";import"./chunk-UJ2WZCFQ.js";import"./chunk-AE6AG4AZ.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};
