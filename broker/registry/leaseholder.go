@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -403,6 +404,12 @@ func (h *LeaseHolder) send(ctx context.Context, body []byte) ([]byte, error) {
 	for {
 		h.login = h.cfg.Conn.NextLogin()
 		reply, err := h.sendOnce(ctx, body)
+		if broken := (*net.OpError)(nil); errors.As(err, &broken) { // the request has met the end of the connection
+			select {
+			case <-h.login:
+			case <-ctx.Done():
+			}
+		}
 		select {
 		case <-h.login:
 			if err == nil || ctx.Err() != nil {

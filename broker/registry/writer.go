@@ -175,7 +175,8 @@ func (w *writer) flushOnce(ctx context.Context, all bool) error {
 }
 
 // flushHost writes this relay's state of a host to the store. If the host was forgotten
-// meanwhile, it writes nothing unless this relay keeps the host's lease.
+// meanwhile, it writes nothing unless this relay keeps the host's lease. Each case of an
+// own lease has its branch.
 func (w *writer) flushHost(ctx context.Context, key string) error {
 	var wrote *lease
 	var before uint64 // the revision before a conflict

@@ -432,7 +432,7 @@ const unsureWait = 5 * time.Second
 // the event, or if the event has ended. It postpones the job while the person's authority is
 // unknown and, for reportsGrace after the start, an event of which no relay knows. It sends the
 // event as it is now, because the question may have changed since the job was made, or be for
-// another subject only.
+// another subject only. Each reason to drop or postpone a job has its branch.
 func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	now := time.Now()
 	who, good, err := n.standing(t)
