@@ -105,7 +105,7 @@ type client struct {
 	leaving bool            // close as soon as the connection is open
 	moves   bool            // the host-agent can keep the connection for a different relay
 	handed  chan struct{}   // handOver waits for it; closed when no pending message remains or the host is offline; nil until handOver
-	parting *time.Timer     // of awaitParting
+	parting *time.Timer     // set by awaitParting; nil before
 }
 
 // An upstream is a client's connection to its host: a [routing.RelayConn] of its own, or

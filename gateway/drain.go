@@ -10,11 +10,13 @@ import (
 
 // Drain closes clients in these steps, each within a part of the available time:
 //
-//   1. The relay refuses new clients, and waits for handshakes in progress. It drains the connected clients in turn: it
-//      delivers all messages sent by the client, then all messages sent by the host
-//      until then, and closes the connection with 1001. Messages that the client sends
-//      before its own close frame are delivered too. For clients behind ahp-connect, the
-//      host-agent keeps the host connection for the next relay ([routing.RelayConn.Move]).
+//   1. The relay refuses new clients, and waits for handshakes in progress. It then
+//      drains the connected clients in turn: it delivers all messages sent by the
+//      client, then all messages sent by the host until then, and closes the connection
+//      with 1001. Messages that the client sends before its own close frame are
+//      delivered too. A client whose network connection is lost may return to its
+//      stream meanwhile. For clients behind ahp-connect, the host-agent keeps the host
+//      connection for the next relay ([routing.RelayConn.Move]).
 //   2. Clients that are still connected, because they or their hosts do not read, get
 //      the close frame at once. Then their connections are cut.
 //   3. The remaining messages are delivered to host-agents, and the links end.

@@ -201,8 +201,8 @@ func (r *Relay) Accept() (net.Conn, error) {
 	}
 }
 
-// Leave refuses new streams, because the relay stops. The clients of the others may still
-// return to them.
+// Leave refuses new streams, because the relay stops. Clients may still return to their
+// present streams.
 func (r *Relay) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
