@@ -77,18 +77,13 @@ func (a *base) Standing(who auth.Client) (now auth.Client, good bool, err error)
 	case who.Device == "" || who.Key == "" || a.People == nil:
 		return who, time.Now().Before(who.Expires), nil
 	}
-	device, person, err := a.People.Device(who.Device)
+	now, person, _, err := a.present(who.Device)
 	if errors.Is(err, people.ErrAway) {
 		return who, false, err
 	}
 	if err != nil || person.Tenant != who.Tenant || person.Subject != who.Subject {
 		return who, false, nil
 	}
-	now, _, err = a.Allowed(person)
-	if err != nil {
-		return who, false, nil
-	}
-	device.Narrow(&now)
 	now.ID, now.Device, now.Key, now.IssuedAt, now.Origins = who.ID, who.Device, who.Key, who.IssuedAt, who.Origins
 	return now, true, nil
 }

@@ -175,14 +175,23 @@ func (a *base) granter(who people.Person, device string) (people.Person, time.Ti
 	if device == "" {
 		return who, time.Time{}, nil
 	}
+	now, _, until, err := a.present(device)
+	if err == nil {
+		who.May(now)
+	}
+	return who, until, err
+}
+
+// present returns a device's present authority, its person, and when the authority ends;
+// zero means never.
+func (a *base) present(device string) (now auth.Client, person people.Person, until time.Time, err error) {
 	found, person, err := a.People.Device(device)
 	if err != nil {
-		return who, time.Time{}, err
+		return now, person, until, err
 	}
-	now, until, err := a.Allowed(person)
+	now, until, err = a.Allowed(person)
 	found.Narrow(&now)
-	who.May(now)
-	return who, until, err
+	return now, person, until, err
 }
 
 // atMost returns the earlier of two times. Zero as the second means never.
