@@ -165,7 +165,11 @@ func TestMovedClientsMoveOn(t *testing.T) {
 func TestDrainWaitsForAMovedClientsHandshake(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
-		w.lookup = func() { time.Sleep(time.Second) }
+		find := w.server.hosts.enrolled
+		w.server.hosts.enrolled = func(ctx context.Context, tenant, host string) error {
+			time.Sleep(time.Second)
+			return find(ctx, tenant, host)
+		}
 		c := &clientEnd{w: w, ws: w.handshakeAs(&websocket.DialOptions{HTTPHeader: w.movedHeader()})}
 		w.running.Go(c.readLoop)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
