@@ -139,10 +139,10 @@ func (c *Conn) connected(nc *nats.Conn, tell func(url string)) {
 	if c.creds != nil {
 		c.creds.accepted()
 	}
-	c.online.Store(true)
 	c.lost.Store(false)
 	c.lastError.Store(nil)
 	c.mu.Lock()
+	c.online.Store(true)
 	close(c.up)
 	c.up = make(chan struct{})
 	c.mu.Unlock()
@@ -318,12 +318,12 @@ func (c *Conn) Traffic() (in, out uint64) {
 	return s.InBytes, s.OutBytes
 }
 
-// AwaitConnected returns nil when the Conn is connected. When ctx ends, it returns the
-// last failure.
+// AwaitConnected returns nil when the Conn is connected, and has reported its login to
+// NextLogin. When ctx ends, it returns the last failure.
 func (c *Conn) AwaitConnected(ctx context.Context) error {
 	for {
 		up := c.NextLogin()
-		if c.Connected() {
+		if c.online.Load() && c.Connected() {
 			return nil
 		}
 		select {
