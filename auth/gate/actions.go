@@ -46,7 +46,7 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 		return nil
 	}
 	params, ok := onlyMembers(env.Params, dispatched)
-	if !ok {
+	if !ok || params["channel"] == nil { // without it, env.Said is empty
 		return unreadable
 	}
 	kind := ahp.TextOf(params["action"], "type")

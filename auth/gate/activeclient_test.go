@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"ahprelay/auth"
@@ -132,6 +133,20 @@ func TestOperatorsKeepTheirTools(t *testing.T) {
 		c := talker(t, gate.NewPolicy(auth.AccessWrite, channels, nil, false))
 		if got := fromClient(t, c.gate, "dispatchAction", enters(1, full)); got != "pass" {
 			t.Errorf("channels %v: %s; want pass", channels, got)
+		}
+	}
+}
+
+// TestToolsDoNotEnterByAnotherPlaceOfTheChannel sends a client's entry with the channel at the
+// message's top level, below the level operate. Some hosts may read the channel there. The client's
+// tools must not reach the host.
+func TestToolsDoNotEnterByAnotherPlaceOfTheChannel(t *testing.T) {
+	const message = `{"jsonrpc":"2.0","method":"dispatchAction","channel":"mock:/s","params":{"clientSeq":1,"action":{"type":"session/activeClientSet","activeClient":` + full + `}}}`
+	for _, channels := range [][]string{nil, {"mock:/s"}} {
+		c := talker(t, gate.NewPolicy(auth.AccessTalk, channels, nil, false))
+		d := c.gate.FromClient([]byte(message), peek(t, message))
+		if d.Verdict == gate.Pass || d.Verdict == gate.Replace && strings.Contains(string(d.Message), "runTask") {
+			t.Errorf("channels %v: verdict %v, %s; want the tools kept from the host", channels, d.Verdict, d.Message)
 		}
 	}
 }
