@@ -23,7 +23,7 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	case "initialize", "reconnect":
 		w.greeted(&call, result.Raw)
 		w.carriers(result)
-		w.subscribed(&call, takenUp(result.Raw, call.Resumed))
+		w.subscribed(&call, takenUp(result.Raw, slices.Clone(call.Resumed)))
 	case "subscribe":
 		w.carriers(result)
 		w.subscribed(&call, []string{call.Channel})

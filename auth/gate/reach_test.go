@@ -315,6 +315,27 @@ func TestReconnectKeepsTheReach(t *testing.T) {
 	}
 }
 
+// TestResumptionNamesItsMissingChannels resumes a chat that its session has lost meanwhile, in both
+// forms of reconnect. The client must learn that the chat is missing, although the chat is no longer
+// in its reach.
+func TestResumptionNamesItsMissingChannels(t *testing.T) {
+	const removed = `{"channel":"mock:/1","action":{"type":"session/chatRemoved","chat":"ahp-chat:/main"},"serverSeq":9}`
+	for subscriptions, result := range map[string]string{
+		`["ahp-chat:/main","mock:/1"]`: `{"type":"replay","actions":[` + removed + `],"missing":["ahp-chat:/main"]}`,
+		`[{"channel":"ahp-chat:/main","lastSeenServerSeq":5},{"channel":"mock:/1","lastSeenServerSeq":5}]`: `{"channels":[{"kind":"missing","channel":"ahp-chat:/main"},` +
+			`{"kind":"replay","channel":"mock:/1","actions":[` + removed + `]}]}`,
+	} {
+		families := view.NewHost(gate.Key)
+		limited(t, families, "mock:/1").ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":`+sessionState+`,"fromSeq":5}}`)
+		c := limited(t, families, "mock:/1")
+		got := c.ask("reconnect", `{"channel":"ahp-root://","clientId":"c","subscriptions":`+subscriptions+`}`, result)
+		if want := `{"id":1,"result":` + result + `}`; got != want {
+			t.Errorf("reconnect to %s: %s; want %s", subscriptions, got, want)
+		}
+		c.want("notification of the lost chat", c.hears("ahp-chat:/main"), false)
+	}
+}
+
 // TestOwnersAreBounded names more channels than the host-agent remembers. The last session's chats
 // must still be known, and the first session's must be forgotten.
 func TestOwnersAreBounded(t *testing.T) {
