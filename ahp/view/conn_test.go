@@ -169,6 +169,23 @@ func TestGrantedSubscriptionsAreKnown(t *testing.T) {
 	}
 }
 
+// TestNullSnapshotsAreNone resumes a client at a host that writes null for absent members. The
+// reading must equal that of a replay without these members: the client continues, and its channels
+// are unstated.
+func TestNullSnapshotsAreNone(t *testing.T) {
+	for _, result := range []string{
+		`{"type":"replay","actions":[],"missing":[]}`,
+		`{"type":"replay","actions":[],"missing":[],"snapshots":null,"channels":null,"snapshot":null}`,
+		`{"type":"replay","actions":null,"missing":null,"snapshots":null}`,
+	} {
+		w := newWire(t, view.NewHost(nil))
+		r := w.asks(1, "reconnect", `{"clientId":"c","subscriptions":["a:/1"]}`, result)
+		if r.Anew || r.Lost || !slices.Equal(r.Granted, []string{"a:/1"}) || !slices.Equal(r.Unstated(), []string{"a:/1"}) {
+			t.Errorf("%s: anew %v, lost %v, granted %q, unstated %q; want false, false, and a:/1 twice", result, r.Anew, r.Lost, r.Granted, r.Unstated())
+		}
+	}
+}
+
 // TestDeclarationsAreRemembered declares a client's capabilities. Declared must return them after
 // the host's answer, and on later connections of the same subject and clientId.
 func TestDeclarationsAreRemembered(t *testing.T) {

@@ -145,7 +145,7 @@ func (w *walk) carriers(object ahp.Member) {
 	}
 	w.reaches(m[4].Raw)
 	w.snapshot(m[0])
-	w.Anew = w.Anew || m[1].Raw != nil
+	w.Anew = w.Anew || !ahp.IsNone(m[1].Raw)
 	each(m[1], w.snapshot)
 	each(m[2], w.action)
 	each(m[3], w.carriers)
