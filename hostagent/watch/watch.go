@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -79,7 +80,8 @@ type Watch struct {
 	mu       sync.Mutex // guards the fields below
 	sessions map[string]*session
 	asked    map[int64]string // pending requests: the subscribed URI, or "" for listSessions
-	touched  map[string]bool  // sessions changed since listSessions was sent; nil once its result has arrived
+	touched  map[string]bool  // sessions changed since listSessions was sent, or in earlier pages; nil once the last page has arrived
+	listed   int              // pages of the list that have arrived, and the sessions in them
 	nextID   int64
 	sock     Socket
 	open     map[string]*question // by event id
@@ -208,11 +210,11 @@ func (w *Watch) greet(sock Socket) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sock, w.nextID, w.asked, w.touched = sock, 1, map[int64]string{}, map[string]bool{}
+	w.sock, w.nextID, w.asked, w.touched, w.listed = sock, 1, map[int64]string{}, map[string]bool{}, 0
 	for _, s := range w.sessions {
 		s.follows = false
 	}
-	return w.askLocked("listSessions", "ahp-root://", "")
+	return w.askLocked("listSessions", "ahp-root://", "", "")
 }
 
 // Relist requests the sessions again, so that Config.Summary gets the whole summary of each.
@@ -224,7 +226,7 @@ func (w *Watch) Relist() {
 		return
 	}
 	w.touched = map[string]bool{}
-	_ = w.askLocked("listSessions", "ahp-root://", "") // fails if the connection has ended
+	_ = w.askLocked("listSessions", "ahp-root://", "", "") // fails if the connection has ended
 }
 
 // FirstAnswer returns the first response on a connection, and skips messages before it.
@@ -251,11 +253,14 @@ func (w *Watch) lost() {
 	}
 }
 
-func (w *Watch) askLocked(method, channel, about string) error {
+func (w *Watch) askLocked(method, channel, cursor, about string) error {
 	w.nextID++
 	w.asked[w.nextID] = about
-	uri, _ := json.Marshal(channel) // a string always encodes
-	return w.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s}}`, w.nextID, method, uri), false)
+	params, _ := json.Marshal(struct { // strings always encode
+		Channel string `json:"channel"`
+		Cursor  string `json:"cursor,omitempty"`
+	}{channel, cursor})
+	return w.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, w.nextID, method, params), false)
 }
 
 func (w *Watch) take(message []byte) error {
@@ -302,7 +307,7 @@ func (w *Watch) answerLocked(env *ahp.Envelope) error {
 		return fmt.Errorf("%w: listSessions: %s", errRefused, notice.Cut(ahp.TextOf(env.Error, "message"), notice.MaxText))
 	case about == "":
 		items, _ := ahp.MemberOf(env.Result, "items")
-		return w.listLocked(items.Raw)
+		return w.listLocked(items.Raw, ahp.TextOf(env.Result, "nextCursor"))
 	}
 	s := w.sessions[about]
 	if s == nil || !s.follows {
@@ -333,9 +338,10 @@ func (w *Watch) syncedLocked() {
 	}
 }
 
-// listLocked handles the list of sessions. A session that has changed since the request
-// keeps its newer state.
-func (w *Watch) listLocked(items []byte) error {
+// listLocked handles a page of the list of sessions, and requests the next page if there
+// is one. A session that has changed since the first request keeps its newer state. About
+// maxSessions are requested.
+func (w *Watch) listLocked(items []byte, next string) error {
 	there := map[string]bool{}
 	touched := w.touched
 	w.touched = nil
@@ -352,6 +358,13 @@ func (w *Watch) listLocked(items []byte) error {
 			return err
 		}
 	}
+	w.listed += 1 + len(there) // an empty page counts, too
+	if next != "" && w.listed < maxSessions {
+		maps.Copy(touched, there)
+		w.touched = touched
+		return w.askLocked("listSessions", "ahp-root://", next, "")
+	}
+	w.listed = 0
 	for uri := range w.sessions {
 		if !there[uri] && !touched[uri] {
 			w.forgetLocked(uri)
@@ -449,7 +462,7 @@ func (w *Watch) followLocked(s *session) error {
 			return nil
 		}
 		s.follows = true
-		return w.askLocked("subscribe", s.uri, s.uri)
+		return w.askLocked("subscribe", s.uri, "", s.uri)
 	}
 	w.quietLocked(s) // its questions may have been answered while the Watch was disconnected
 	if !s.follows {

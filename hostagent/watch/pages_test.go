@@ -1,0 +1,142 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/notice"
+	"ahprelay/hostagent/watch"
+)
+
+// A pagingHost is a connection to a host that lists one session in each page. The last session needs
+// input.
+type pagingHost struct {
+	sessions []string
+	before   func(page int) string // a notification before a page, or ""
+	messages chan string
+}
+
+func (h *pagingHost) Read() ([]byte, bool, error) {
+	message, ok := <-h.messages
+	if !ok {
+		return nil, false, io.EOF
+	}
+	return []byte(message), false, nil
+}
+
+func (h *pagingHost) Write(message []byte, _ bool) error {
+	env, err := ahp.Peek(message)
+	if err != nil {
+		return err
+	}
+	result := `{}`
+	switch string(env.Method) {
+	case "listSessions":
+		page := 0
+		_, _ = fmt.Sscan(ahp.TextOf(env.Params, "cursor"), &page)
+		if note := h.before(page); note != "" {
+			h.messages <- note
+		}
+		status, next := 1, fmt.Sprintf(`,"nextCursor":"%d"`, page+1)
+		if page == len(h.sessions)-1 {
+			status, next = 24, ""
+		}
+		result = fmt.Sprintf(`{"items":[{"resource":%q,"status":%d}]%s}`, h.sessions[page], status, next)
+	case "subscribe":
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"fromSeq":1,"state":{"inputNeeded":[{"id":"q","chat":"ahp-chat:/1","kind":"chatInput","request":{"id":"r","message":"Go on?"}}]}}}`, env.Channel)
+	}
+	if env.Kind == ahp.Request {
+		h.messages <- string(ahp.AppendResult(nil, env.ID, []byte(result)))
+	}
+	return nil
+}
+
+func (h *pagingHost) Close(string) {}
+
+// TestSessionsOfAllPagesAreWatched has a host that lists its sessions in pages, and connects twice.
+// The question of the last session must stay open over the second connection, and Listed must be
+// called after the last page. Only the session that the host removes between two pages must be
+// forgotten.
+func TestSessionsOfAllPagesAreWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone, events []string
+		var host *pagingHost
+		ledger := notice.NewLedger("agent")
+		ctx, cancel := context.WithCancel(t.Context())
+		w := watch.New(watch.Config{
+			Ledger: ledger, Log: slog.New(slog.DiscardHandler),
+			Dial: func(context.Context) (watch.Socket, error) {
+				host = &pagingHost{sessions: []string{"x:/0", "x:/1", "x:/2"}, messages: make(chan string, 16)}
+				host.before = func(page int) string {
+					if page == 2 && slices.Contains(events, "listed") {
+						return `{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"x:/1"}}`
+					}
+					return ""
+				}
+				events = append(events, "dialled")
+				return host, nil
+			},
+			Summary: func(session string, members []byte, _ bool) {
+				if events = append(events, session); members == nil {
+					gone = append(gone, session)
+				}
+			},
+			Listed: func() { events = append(events, "listed") },
+		})
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.Run(ctx) }()
+		for range 2 {
+			time.Sleep(settle)
+			synctest.Wait()
+			report, _ := ledger.Report(true)
+			if len(report.Open) != 1 {
+				t.Errorf("the open questions are %q; want one", report.Open)
+			}
+			ledger.Sent(&notice.Ack{Seq: report.Seq})
+			close(host.messages)
+		}
+		cancel()
+		<-ended
+		if diff := cmp.Diff([]string{"x:/1"}, gone); diff != "" {
+			t.Errorf("the forgotten sessions (-want +got):\n%s", diff)
+		}
+		if got, want := strings.Join(events, " "), "dialled x:/0 x:/1 x:/2 listed dialled x:/0 x:/1 x:/1 x:/2 listed"; got != want {
+			t.Errorf("the events are %q; want %q", got, want)
+		}
+	})
+}
+
+// TestEndlessListsEnd has a host whose every page names a next one. The Watch must stop to request
+// pages, and report what it knows.
+func TestEndlessListsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pages, listed := 0, 0
+		host := &pagingHost{sessions: slices.Repeat([]string{"x:/0"}, 10_000), messages: make(chan string, 16)}
+		host.before = func(int) string { pages++; return "" }
+		ctx, cancel := context.WithCancel(t.Context())
+		w := watch.New(watch.Config{
+			Ledger: notice.NewLedger("agent"), Log: slog.New(slog.DiscardHandler), Listed: func() { listed++ },
+			Dial: func(context.Context) (watch.Socket, error) { return host, nil },
+		})
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.Run(ctx) }()
+		time.Sleep(settle)
+		synctest.Wait()
+		if pages > 4096 || listed != 1 {
+			t.Errorf("the Watch has requested %d pages, and called Listed %d times; want at most 4096, and 1", pages, listed)
+		}
+		cancel()
+		close(host.messages)
+		<-ended
+	})
+}
