@@ -140,3 +140,61 @@ func TestEndlessListsEnd(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestResultsHaveEventsOfTheirOwn has a host that uses the id of a tool call's approval again for the
+// approval of its result, as VS Code does: with the removal in between, and without it. The approvals
+// must be different events, because relays notify of each event once. Each must take one answer.
+func TestResultsHaveEventsOfTheirOwn(t *testing.T) {
+	for _, removes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ledger := notice.NewLedger("agent")
+			host := &pagingHost{sessions: []string{"x:/0"}, before: func(int) string { return "" }, messages: make(chan string, 16)}
+			ctx, cancel := context.WithCancel(t.Context())
+			w := watch.New(watch.Config{
+				Ledger: ledger, Log: slog.New(slog.DiscardHandler),
+				Dial: func(context.Context) (watch.Socket, error) { return host, nil },
+			})
+			ended := make(chan struct{})
+			go func() { defer close(ended); w.Run(ctx) }()
+			says := func(action string) {
+				host.messages <- `{"method":"action","params":{"channel":"x:/0","serverSeq":5,"action":` + action + `}}`
+				synctest.Wait()
+			}
+			asks := func(status string) (id string) {
+				says(`{"type":"session/inputNeededSet","request":{"id":"q","kind":"toolConfirmation","chat":"ahp-chat:/1","turnId":"1","toolCall":{"toolCallId":"c","status":"` + status + `","displayName":"Shell"}}}`)
+				report, _ := ledger.Report(true)
+				if len(report.Open) != 1 {
+					t.Fatalf("the open events are %q; want one", report.Open)
+				}
+				return report.Open[0]
+			}
+			answers := func(id, by, want string) {
+				t.Helper()
+				e, _ := ledger.Open(id)
+				answer, err := w.Answer(id, e.Digest(), by, watch.Reply{Option: "allow"})
+				switch got := fmt.Sprint(err); {
+				case err != nil && got != want:
+					t.Errorf("the answer of %s: %s; want %s", by, got, want)
+				case err == nil && ahp.TextOf(answer.Action, "type") != want:
+					t.Errorf("the answer of %s is %s; want a %s", by, answer.Action, want)
+				}
+			}
+			synctest.Wait()
+			call := asks("pending-confirmation")
+			answers(call, "ada", "chat/toolCallConfirmed")
+			if removes {
+				says(`{"type":"session/inputNeededRemoved","id":"q"}`)
+			}
+			result := asks("pending-result-confirmation")
+			if result == call {
+				t.Error("the approvals of call and result are one event; want two")
+			}
+			answers(call, "bob", "already answered by ada")
+			answers(result, "bob", "chat/toolCallResultConfirmed")
+			answers(result, "eve", "already answered by bob")
+			cancel()
+			close(host.messages)
+			<-ended
+		})
+	}
+}

@@ -52,6 +52,10 @@ func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
 	case "toolConfirmation":
 		e.Kind = notice.Approval
 		q.tool(&e, call.Raw)
+		if q.result { // VS Code uses the id of the call's own approval again
+			q.event = notice.ID(session, q.name+"\x00result")
+			e.ID = q.event
+		}
 	case "toolAuthentication": // its auth member may contain secrets and is not read
 		e.Kind, e.Text = notice.SignIn, ahp.TextOf(call.Raw, "displayName")
 	case "chatInput":

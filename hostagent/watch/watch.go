@@ -533,8 +533,15 @@ func (w *Watch) actionLocked(params []byte) {
 // askedLocked adds or replaces a session's question.
 func (w *Watch) askedLocked(s *session, raw []byte) {
 	q, e, ok := readQuestion(s.uri, raw)
-	if !ok || s.asks[q.name] == nil && len(s.asks) >= maxQuestions {
+	if !ok {
 		return
+	}
+	before := s.asks[q.name]
+	if before == nil && len(s.asks) >= maxQuestions {
+		return
+	}
+	if before != nil && before.event != q.event {
+		w.withdrawLocked(s, q.name)
 	}
 	e.Title, e.At = s.title, time.Now().UTC()
 	e.Fit()
