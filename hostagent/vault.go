@@ -396,7 +396,9 @@ func (v *vault) decide(fingerprint string, admitted bool) error {
 func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.waiting, device.Fingerprint())
+	if v.waiting[device.Fingerprint()] == w { // the device may have proved a newer code
+		delete(v.waiting, device.Fingerprint())
+	}
 	if !admitted {
 		return nil
 	}

@@ -67,6 +67,39 @@ func TestPairingKeepsTheBoundOfDevices(t *testing.T) {
 	}
 }
 
+// TestPairingAgainWaitsForItsOwnDecision has a device prove a code, and then a second code, because its
+// first connection was lost. The end of the first connection must not withdraw the second request: the
+// person at the host must still be able to confirm it.
+func TestPairingAgainWaitsForItsOwnDecision(t *testing.T) {
+	v, err := openVault(t.TempDir(), "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := newIdentity(t)
+	var waits [2]*waitingDevice
+	for i := range waits {
+		if _, err := v.makeCode("ada", auth.AccessTalk, sealed.PairLink{Relay: "https://relay.example.com", Host: "laptop"}); err != nil {
+			t.Fatal(err)
+		}
+		code, _ := v.validCode()
+		if waits[i], err = v.proved(code, device, "phone"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.leave(waits[0], device, false); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(v.requests()); n != 1 {
+		t.Errorf("after the end of the first connection, %d devices wait; want 1", n)
+	}
+	if err := v.decide(device.Fingerprint().String(), true); err != nil {
+		t.Fatalf("confirming the second request: %v; want no error", err)
+	}
+	if yes := <-waits[1].decided; !yes {
+		t.Error("the second request is refused; want it confirmed")
+	}
+}
+
 // TestDeviceIsAdmittedWithoutADisk admits a paired device while the vault cannot be written. The
 // device keeps the time that is on disk, and its visit is recorded by a later write.
 func TestDeviceIsAdmittedWithoutADisk(t *testing.T) {
