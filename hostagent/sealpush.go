@@ -121,16 +121,33 @@ func (s *seals) subscribe(of sealed.Identity, b vaultBrowser) (verifier string, 
 	b.Key, b.Verifier, b.Name = of.Key[:], of.Verifier[:], notice.Cut(b.Name, maxBrowserName)
 	point := signer.Identity().Verifier
 	verifier = base64.RawURLEncoding.EncodeToString(point[:])
+	ended := s.endedBrowsers(time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others := slices.DeleteFunc(slices.Clone(s.state.Browsers), func(old vaultBrowser) bool { return old.identity() == of })
 	if b.Target != "" {
 		others = append(others, b)
 	}
+	if len(others) > notice.MaxPushes { // devices that are not admitted any more cannot turn notifications off
+		others = slices.DeleteFunc(others, func(one vaultBrowser) bool { return one.identity() != of && slices.Contains(ended, one.identity()) })
+	}
 	if len(others) > notice.MaxPushes {
 		return "", fmt.Errorf("this host notifies %d browsers at most: turn notifications off on one of them", notice.MaxPushes)
 	}
 	return verifier, s.changeLocked(func(s *vaultState) { s.Browsers = others })
+}
+
+// endedBrowsers returns the devices of the stored browsers that are not admitted any more.
+func (s *seals) endedBrowsers(now time.Time) (ended []sealed.Identity) {
+	s.mu.Lock()
+	all := slices.Clone(s.state.Browsers)
+	s.mu.Unlock()
+	for _, b := range all {
+		if _, err := sealed.Admit(s.vault, s.secret.Public(), b.identity(), b.Grants, now); err != nil {
+			ended = append(ended, b.identity())
+		}
+	}
+	return ended
 }
 
 // browsers returns the browsers whose devices are still admitted.

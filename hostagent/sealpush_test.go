@@ -196,3 +196,37 @@ func TestBrowsersOfAdmittedDevicesAreNotified(t *testing.T) {
 		t.Errorf("%d browsers are notified after the removal; want 0", n)
 	}
 }
+
+// TestEndedDevicesLeaveRoomForBrowsers subscribes the browsers of as many devices as a host notifies, and
+// ends the devices' grants. The browser of a further device must be accepted: nobody can turn the
+// notifications of the ended devices off any more.
+func TestEndedDevicesLeaveRoomForBrowsers(t *testing.T) {
+	r := &asker{T: t, dir: t.TempDir()}
+	r.restart()
+	phone, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pairDevice(t, r.vault, phone.Identity()); err != nil {
+		t.Fatal(err)
+	}
+	holder, _ := r.Holder(phone.Identity().Fingerprint())
+	from := time.Now().Add(-2 * time.Hour)
+	for i := range notice.MaxPushes {
+		device, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		grant, err := phone.SignGrant(r.secret.Public(), sealed.Grant{
+			Device: device.Identity(), Subject: holder.Subject, Level: holder.Level, From: from, End: from.Add(time.Hour), Serial: sealed.Fingerprint{byte(i)}.String(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.subscribed(device, grant)
+	}
+	r.subscribed(phone)
+	if n := len(r.browsers(time.Now())); n != 1 {
+		t.Errorf("%d browsers are notified; want the phone's", n)
+	}
+}
