@@ -345,6 +345,13 @@ func (s *seals) ask(r, out *notice.Report) (list []pending, err error) {
 		changed = changed || fresh
 		list = append(list, pending{e, *a})
 	}
+	for len(s.state.Asked) > notice.MaxOpen { // relays refuse longer reports; they take an absent question as ended
+		i := slices.IndexFunc(s.state.Asked, func(a vaultAsked) bool { return a.Ended })
+		if i < 0 {
+			break
+		}
+		s.state.Asked = slices.Delete(s.state.Asked, i, i+1)
+	}
 	ends := 0
 	for _, a := range s.state.Asked {
 		if a.Ended && ends < maxEnds {

@@ -4,6 +4,8 @@ import (
 	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -228,5 +230,34 @@ func TestEndedDevicesLeaveRoomForBrowsers(t *testing.T) {
 	r.subscribed(phone)
 	if n := len(r.browsers(time.Now())); n != 1 {
 		t.Errorf("%d browsers are notified; want the phone's", n)
+	}
+}
+
+// TestQuestionsOfAnOutageStayReportable has the host ask and end more questions than a report may list as
+// open, while no relay confirms a report. The next report must still be one that relays accept, and list
+// the question that is open.
+func TestQuestionsOfAnOutageStayReportable(t *testing.T) {
+	r := &asker{T: t, dir: t.TempDir()}
+	r.restart()
+	for i := range notice.MaxOpen + 10 {
+		name := fmt.Sprint("q", i)
+		if _, _, err := r.report(notice.Report{Instance: "a", Seq: uint64(i + 1), Open: []string{name}, Events: []notice.Event{questionOf(name, "which?")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := fmt.Sprint("q", notice.MaxOpen+9)
+	out, _, err := r.report(notice.Report{Instance: "a", Seq: notice.MaxOpen + 11, Open: []string{open}, Events: []notice.Event{questionOf(open, "which?")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := notice.ReadReport(data); err != nil {
+		t.Errorf("a relay reads the report after the outage: %v; want no error", err)
+	}
+	if last := r.state.Asked[len(r.state.Asked)-1]; last.Event != open || last.Ended || !slices.Contains(out.Open, last.ID) {
+		t.Errorf("the last question is %+v, and the report lists %d as open; want the open one in it", last, len(out.Open))
 	}
 }
