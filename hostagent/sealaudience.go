@@ -62,10 +62,11 @@ func decodePieces(encoded []byte, each func(payload, whole []byte, first, last, 
 }
 
 // sharesHost reports whether a client shares its connection to the host with others: the client came
-// by a link, and has level look. A host process of the client's own (a command) is not shared.
+// by a link, and has level look. A host process of the client's own (a command) is not shared. A
+// client that a viewer has admitted with a grant may have less authority than the viewers.
 func (c *hostConn) sharesHost() bool {
 	seal := c.conn.seal
-	return seal != nil && seal.guest && !c.agent.ownProcess() && !c.policy.Access.Includes(auth.AccessTalk)
+	return seal != nil && seal.guest && len(seal.device.Chain) == 1 && !c.agent.ownProcess() && !c.policy.Access.Includes(auth.AccessTalk)
 }
 
 // reach returns the client's connection to the host: its own, or, for a link's viewer, a place on

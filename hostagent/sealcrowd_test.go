@@ -234,6 +234,69 @@ func TestViewerKeepsItsOrderAroundItsCrowd(t *testing.T) {
 	})
 }
 
+// TestNarrowerViewersJudgeNoCrowd lets a holder of a link admit itself with a grant for a different
+// channel. All viewers subscribe to the list of sessions, and the host changes the link's session. The
+// viewers with the link's own authority must get the change: the gates of the narrower viewer, which may
+// not see the session, must not judge for them. The narrower viewer must not get the change.
+func TestNarrowerViewersJudgeNoCrowd(t *testing.T) {
+	for order := range 2 { // the first viewer of a crowd judges for it
+		inLookWorld(t, func(w *lookWorld) {
+			w.agent.seals.vault.state.Devices[0].Channels = []string{"s:/1"}
+			narrow, err := sealed.NewDevice()
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := time.Now()
+			grant, err := w.link.SignGrant(w.agent.seals.secret.Public(), sealed.Grant{
+				Device: narrow.Identity(), Subject: "ada", Level: auth.AccessRead, Channels: []string{"s:/2"}, From: now, End: now.Add(time.Hour), Serial: sealed.Fingerprint{1}.String(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			come := func(device *sealed.Device, grants ...string) *looker {
+				w.joined++
+				v := &looker{sealedRemote: w.openSealedBy(device, sealed.Greeting{Window: 615, Viewer: fmt.Sprintf("%021dA", w.joined), Grants: grants})}
+				v.post(sealed.Ask, `{"id":0,"do":"share","parts":true}`)
+				v.says(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"c%d","protocolVersions":["0.9.0"],"initialSubscriptions":["ahp-root://"]}}`, w.joined))
+				time.Sleep(time.Second)
+				return v
+			}
+			var other *looker
+			if order == 0 {
+				other = come(narrow, grant)
+			}
+			viewers := []*looker{come(w.link), come(w.link)}
+			if order == 1 {
+				other = come(narrow, grant)
+			}
+			const change = `{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"s:/1","changes":{"status":8}}}`
+			count := func(v *looker) (n int) {
+				v.hear()
+				for _, m := range v.rest {
+					if m == change {
+						n++
+					}
+				}
+				return n
+			}
+			for range 5 {
+				for _, sock := range w.host.all()[1:] { // the first is the monitor's
+					sock.toUs <- change
+				}
+				time.Sleep(time.Second)
+			}
+			for i, v := range viewers {
+				if n := count(v); n != 5 {
+					t.Errorf("order %d: viewer %d of the link got %d changes of its session; want 5", order, i, n)
+				}
+			}
+			if n := count(other); n != 0 {
+				t.Errorf("order %d: the narrower viewer got %d changes of a session that it may not see; want 0", order, n)
+			}
+		})
+	}
+}
+
 // TestOtherSubscriptionsAreAnotherCrowd has a viewer unsubscribe and subscribe again. The viewer
 // must get no actions while it is unsubscribed, and all actions later.
 func TestOtherSubscriptionsAreAnotherCrowd(t *testing.T) {
