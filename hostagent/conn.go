@@ -52,7 +52,7 @@ type hostConn struct {
 // connect accepts a client's connection and returns at once.
 func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	switch {
-	case open.Ticket != "" && open.Canvas == nil:
+	case open.Ticket != "" && open.Canvas == nil && (a.seals == nil || open.Sealed):
 		return a.moves.connect(a, conn, open)
 	case a.seals != nil:
 		return a.seals.connect(conn, open)

@@ -185,10 +185,11 @@ func (l *clientLine) Close(code ahp.CloseCode, reason string) {
 	l.now.Load().Close(code, reason)
 }
 
-// Abort is [routing.AgentConn.Abort].
+// Abort is [routing.AgentConn.Abort]. The relay does not learn the reason for a sealed connection.
 func (l *clientLine) Abort(code ahp.CloseCode, reason string) {
 	if l.seal != nil {
 		l.seal.silence()
+		reason = ""
 	}
 	l.endMove()
 	l.now.Load().Abort(code, reason)

@@ -319,3 +319,29 @@ func TestSealedHostHasNoAddresses(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayLearnsNoReasonOfASealedHost kicks the client of a sealed host, and lets a relay open a connection
+// without sealing in the name of a blocked person, as if a client had moved. The relay must learn neither
+// the reason of the kick nor who is blocked: it gets close codes, and the reason for all that is not sealed.
+func TestRelayLearnsNoReasonOfASealedHost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.openSealed(30)
+		if ended, err := w.agent.kick(kick{Subject: "ada", For: time.Hour}); ended != 1 || err != nil {
+			t.Fatalf("kick of ada ended %d connections, %v; want 1", ended, err)
+		}
+		synctest.Wait()
+		if r.code != ahp.CloseForbidden || r.reason != "" {
+			t.Errorf("for the kicked client, the relay gets the close %d %q; want %d without a reason", r.code, r.reason, ahp.CloseForbidden)
+		}
+		for _, subject := range []string{"ada", "bob"} {
+			asked := &sealedRemote{w: w}
+			if _, err := w.relay.Open(routing.Open{ID: "d", Subject: subject, Access: "read", Ticket: "ticket"}, asked); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if asked.code != ahp.CloseForbidden || asked.reason != sealedReason {
+				t.Errorf("opening without sealing as %s, the relay gets the close %d %q; want %d %q", subject, asked.code, asked.reason, ahp.CloseForbidden, sealedReason)
+			}
+		}
+	})
+}
