@@ -215,7 +215,8 @@ func NewRelays(list ...*Relay) *Relays { return &Relays{list} }
 func (r *Relays) All() []*Relay { return slices.Clone(r.list) }
 
 // Find returns the relay for a host: the named or only one. If the relay is not named and
-// there are several, it asks each for its hosts.
+// there are several, it asks each for its hosts. A relay at which this machine knows the host as
+// sealed counts in any case, so that no other relay can take the host's place.
 func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
 	var names []string
 	for _, one := range r.list {
@@ -234,7 +235,8 @@ func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
 		if err != nil {
 			away = append(away, one.Name)
 		}
-		if slices.ContainsFunc(hosts, func(h Host) bool { return h.Name == host }) {
+		paired, refused := one.paired(host)
+		if paired != nil || refused != nil || slices.ContainsFunc(hosts, func(h Host) bool { return h.Name == host }) {
 			found = append(found, one)
 		}
 	}

@@ -1,0 +1,56 @@
+package connect_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ahprelay/internal/connect"
+	"ahprelay/internal/sealed"
+)
+
+// newLister returns a relay that lists these hosts, and the server behind it.
+func newLister(t *testing.T, hosts string) (*connect.Relay, *httptest.Server) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"hosts":[`+hosts+`]}`) }))
+	t.Cleanup(server.Close)
+	return connect.NewRelay(server.URL, connect.FileTokens(file)), server
+}
+
+// TestPairedHostIsNoOtherRelaysHost pairs this machine with a host at a relay that does not answer.
+// Another relay lists a host with the same name. A request that names no relay must not reach that host,
+// where it would be opened unsealed. It must still reach a host with which this machine is not paired.
+func TestPairedHostIsNoOtherRelaysHost(t *testing.T) {
+	own, away := newLister(t, `{"host":"laptop"}`)
+	other, _ := newLister(t, `{"host":"laptop"},{"host":"desktop"}`)
+	away.Close()
+	home := &connect.Home{Dir: t.TempDir()}
+	device, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := home.SavePairing(&connect.Pairing{Relay: own.URL, Host: "laptop", Device: device}); err != nil {
+		t.Fatal(err)
+	}
+	relays := connect.NewRelays(own, other).Seal(home)
+	for _, state := range []string{"paired", "unpaired"} {
+		if relay, err := relays.Find(context.Background(), "", "laptop"); relay != nil || err == nil || !strings.Contains(err.Error(), own.Name) {
+			t.Errorf("%s: Find returns a relay: %v, %v; want an error that names %s", state, relay != nil, err, own.Name)
+		}
+		if relay, err := relays.Find(context.Background(), "", "desktop"); relay != other || err != nil {
+			t.Errorf("%s: Find returns the relay that lists another host: %v, %v; want it", state, relay == other, err)
+		}
+		if err := home.Unpair(own.URL, "laptop", false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
