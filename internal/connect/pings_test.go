@@ -78,6 +78,23 @@ func TestClientLeavesWhilePingsAreAnswered(t *testing.T) {
 	}
 }
 
+// TestRelayAnswersNoPingOfASealedHost has ahp-connect answer a ping itself. The relay of a sealed host then
+// sends an unsealed answer to that ping. The host's own answer, which comes later, must still be dropped:
+// otherwise the client gets two answers to one ping.
+func TestRelayAnswersNoPingOfASealedHost(t *testing.T) {
+	const answer = `{"jsonrpc":"2.0","id":7,"result":null}`
+	p := &pipe{pings: []*ping{{id: []byte("7"), answered: true, timer: time.NewTimer(time.Hour)}}}
+	if p.isOurs([]byte(answer), true) {
+		t.Error("the relay's answer counts as the host's answer to the ping; want it ignored")
+	}
+	if !p.isOurs([]byte(answer), false) {
+		t.Error("the host's answer behind the relay's reaches the client; want it dropped")
+	}
+	if p.isOurs([]byte(answer), false) {
+		t.Error("a second answer of the host is dropped; want it passed")
+	}
+}
+
 // TestTokenIsNotKeptWhileTheMachineSleeps gets a token. The time until which ahp-connect keeps it must
 // have no reading of the monotonic clock: that clock stands still while a laptop sleeps, so
 // ahp-connect would use the token after its expiry.

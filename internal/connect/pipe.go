@@ -358,7 +358,7 @@ func (p *pipe) fromHost() error {
 			return p.up.why(err)
 		case !utf8.Valid(message):
 			return errBadText
-		case p.isOurs(message), ofRelay:
+		case p.isOurs(message, ofRelay), ofRelay:
 			continue
 		}
 		if err := p.local.Write(message); err != nil {
@@ -368,8 +368,8 @@ func (p *pipe) fromHost() error {
 }
 
 // isOurs reports whether a message answers this pipe's own request, or a ping already
-// answered here.
-func (p *pipe) isOurs(message []byte) bool {
+// answered here. The relay of a sealed host answers no pings.
+func (p *pipe) isOurs(message []byte, ofRelay bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.renewed == "" && len(p.pings) == 0 {
@@ -385,6 +385,9 @@ func (p *pipe) isOurs(message []byte) bool {
 			p.log.Warn("token not renewed", "error", ahp.TextOf(env.Error, "message"))
 		}
 		return true
+	}
+	if ofRelay {
+		return false
 	}
 	for i, one := range p.pings {
 		if ahp.SameID(one.id, env.ID) {
