@@ -2,6 +2,7 @@ package hostagent
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -337,8 +338,7 @@ func (s *seals) ask(r, out *notice.Report) (list []pending, err error) {
 	for i := range r.Events {
 		e := &r.Events[i]
 		if !e.Kind.Needs() {
-			sum := sha256.Sum256([]byte("news " + r.Instance + e.ID))
-			list = append(list, pending{e, vaultAsked{ID: hex.EncodeToString(sum[:16])}})
+			list = append(list, pending{e, vaultAsked{ID: s.newsID(r.Instance, e.ID)}})
 			continue
 		}
 		a, fresh := s.askLocked(e)
@@ -365,6 +365,14 @@ func (s *seals) ask(r, out *notice.Report) (list []pending, err error) {
 		err = s.saveLocked()
 	}
 	return list, err
+}
+
+// newsID returns the ID that relays and devices know for an event that needs no person. It depends on the
+// host's key: a relay could otherwise compute it from a session's URI, and so test which session it is.
+func (s *seals) newsID(instance, id string) string {
+	mac := hmac.New(sha256.New, s.secret.Private())
+	mac.Write([]byte("news\x00" + instance + id))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // askLocked returns the entry of an event that needs a person, and whether the entry is

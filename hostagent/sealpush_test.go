@@ -134,6 +134,28 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 	}
 }
 
+// TestRelayCannotGuessTheSessionOfNews reports an item that could not be delivered, at two hosts. The relay
+// knows the item and the host-agent's instance. If it could compute the event's ID from them and a session's
+// URI, it could test which session the item was for: then the IDs at both hosts would be equal. A repeated
+// report must have the same ID.
+func TestRelayCannotGuessTheSessionOfNews(t *testing.T) {
+	var ids [2][2]string
+	for i := range ids {
+		r := &asker{T: t, dir: t.TempDir()}
+		r.restart()
+		for n := range ids[i] {
+			out, _ := r.says(nil, notice.Event{ID: notice.ID("s:/1", "waiting 7"), Kind: notice.Undelivered, Session: "s:/1", At: time.Now()})
+			ids[i][n] = out.Events[0].ID
+		}
+		if ids[i][0] != ids[i][1] {
+			t.Errorf("a repeated report has the ID %s; want %s again", ids[i][1], ids[i][0])
+		}
+	}
+	if ids[0][0] == ids[1][0] {
+		t.Error("two hosts report the same ID; want IDs that depend on a secret of the host")
+	}
+}
+
 // subscribed registers a browser's push subscription for a device.
 func (r *asker) subscribed(d *sealed.Device, grants ...string) vaultBrowser {
 	r.Helper()
