@@ -528,13 +528,17 @@ func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 	return ctx.Err()
 }
 
-// sealRecordAgain stores a record with the new key, under its new ID.
+// sealRecordAgain stores a record with the new key, under its new ID. It signs nothing but the latest
+// version of that record, because a relay may return another record of this host.
 func (k *Keeper) sealRecordAgain(ctx context.Context, id, next string, previous remember.Vault) error {
 	got, err := k.ask(ctx, &remember.Request{Op: remember.Get, ID: id})
 	if err != nil {
 		return err
 	}
-	if got.Record == nil {
+	k.mu.Lock()
+	latest := k.versions[id]
+	k.mu.Unlock()
+	if got.Record == nil || got.Record.ID != id || got.Record.Version < latest {
 		return errNoState
 	}
 	content, err := previous.Open(&previous.Signer.PublicKey, got.Record)

@@ -132,6 +132,48 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 	})
 }
 
+// TestRelayCannotExchangeRecordsAtARenewal removes a device while the relay lies: for the record of s:/1, it
+// returns the record of another session, the list, or an earlier version. The host signs the records again,
+// so it must not sign any of these as the latest state of s:/1: devices that may see only s:/1 would read
+// the other sessions, and no device could find that the state is an earlier one.
+func TestRelayCannotExchangeRecordsAtARenewal(t *testing.T) {
+	for name, lie := range map[string]func(w *world, earlier *remember.Record) *remember.Record{
+		"another session": func(w *world, _ *remember.Record) *remember.Record { return w.records[w.keeper.idOf("s:/2")] },
+		"the list":        func(w *world, _ *remember.Record) *remember.Record { return w.records[remember.ListID] },
+		"earlier":         func(_ *world, earlier *remember.Record) *remember.Record { return earlier },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Turns)
+				defer func() { w.stop() }()
+				w.sealed = true
+				w.start(Turns)
+				w.keeper.Listed()
+				w.say("s:/1", "earlier words", 1)
+				w.say("s:/2", "two", 1)
+				time.Sleep(time.Minute)
+				earlier := w.record(w.keeper.idOf("s:/1"))
+				w.say("s:/1", "latest words", 1)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if _, err := w.keeper.Keys(all, Holder{End: time.Now().Add(24 * time.Hour), Rests: []string{"phone"}}); err != nil {
+					t.Fatal(err)
+				}
+				w.mu.Lock()
+				w.revoked["phone"] = true
+				w.records[w.keeper.idOf("s:/1")] = lie(w, earlier)
+				w.mu.Unlock()
+				w.keeper.HolderEnded()
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if got := w.content(w.keeper.idOf("s:/1")); w.renewals() != 1 || !strings.Contains(got, "latest words") {
+					t.Errorf("behind %d renewals, the record of s:/1 is %q; want one, and its latest words", w.renewals(), got)
+				}
+			})
+		})
+	}
+}
+
 // TestSealingWipesTheRecords seals a host that has records at a relay, and unseals it again. Each
 // time, no earlier record may stay at the relay, even if the relay did not answer at first.
 func TestSealingWipesTheRecords(t *testing.T) {
