@@ -345,3 +345,80 @@ func TestRelayLearnsNoReasonOfASealedHost(t *testing.T) {
 		}
 	})
 }
+
+// pairAgain pairs a device with a new code of this level, as a person at the host confirms it, and returns
+// its connection.
+func (w *world) pairAgain(device *sealed.Device, level auth.Access) *sealedRemote {
+	w.Helper()
+	v := w.agent.seals.vault
+	if _, err := v.makeCode("ada", level, sealed.PairLink{Relay: "https://relay.example.com", Host: "laptop"}); err != nil {
+		w.Fatal(err)
+	}
+	code, _ := v.validCode()
+	r := &sealedRemote{w: w, device: device.Identity().Fingerprint()}
+	var err error
+	if r.conn, err = w.relay.Open(routing.Open{ID: "p", Subject: "eve", Access: "admin", Sealed: true}, r); err != nil {
+		w.Fatal(err)
+	}
+	key := v.secret.Public()
+	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{Host: "laptop", HostKey: &key, Code: &code, Device: device, Limit: 1 << 20, Greeting: sealed.Greeting{Window: 30}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.send(frame)
+	if frame, r.session, err = i.Read(r.take()[0]); err != nil {
+		w.Fatal(err)
+	}
+	r.send(frame)
+	if contents, _ := r.opens(); len(contents) != 1 || contents[0] != sealed.Pending {
+		w.Fatalf("the host-agent sends %v; want that the pairing waits", contents)
+	}
+	if err := v.decide(r.device.String(), true); err != nil {
+		w.Fatal(err)
+	}
+	if contents, _ := r.opens(); len(contents) != 1 || contents[0] != sealed.Welcome {
+		w.Fatalf("the host-agent sends %v; want a welcome", contents)
+	}
+	return r
+}
+
+// TestPairingAgainEndsFormerAuthority pairs a device again, with the same level and then with a lower one,
+// while it and a device that it has admitted are connected. With the same level, the connections must
+// continue. With the lower one they must end, because they have the former level: their devices connect again.
+func TestPairingAgainEndsFormerAuthority(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.seal()
+		phone, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		watch, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.knows(phone, vaultDevice{Level: auth.AccessAdmin})
+		now := time.Now()
+		grant, err := phone.SignGrant(w.agent.seals.secret.Public(), sealed.Grant{
+			Device: watch.Identity(), Subject: "ada", Level: auth.AccessWrite, From: now, End: now.Add(time.Hour), Serial: sealed.Fingerprint{1}.String(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := []*sealedRemote{w.openSealedBy(phone, sealed.Greeting{Window: 30}), w.openSealedBy(watch, sealed.Greeting{Window: 30, Grants: []string{grant}})}
+		again := w.pairAgain(phone, auth.AccessAdmin)
+		for i, r := range before {
+			if r.code != 0 {
+				t.Errorf("connection %d ends with %d when the device is paired with the same level; want it to continue", i, r.code)
+			}
+		}
+		last := w.pairAgain(phone, auth.AccessRead)
+		for i, r := range append(before, again) {
+			if r.code != ahp.CloseResync {
+				t.Errorf("connection %d is closed with %d when its device is paired with a lower level; want %d", i, r.code, ahp.CloseResync)
+			}
+		}
+		if last.code != 0 {
+			t.Errorf("the connection with the present level ends with %d; want it to continue", last.code)
+		}
+	})
+}

@@ -312,6 +312,7 @@ func (c *sealedConn) pair(s *sealing, arrival *sealed.Arrival, code sealed.Code)
 		return errPairRefused
 	}
 	c.log.Info(auditMessage, "event", "device paired", "device", w.Fingerprint, "subject", w.Subject, "access", w.Level)
+	c.agent.seals.endFormer()
 	return nil
 }
 
@@ -369,6 +370,9 @@ func (c *sealedConn) admit(s *sealing, a *sealed.Authority) {
 	defer func() {
 		if c.agent.seals.removedOf(a) { // the device was removed during its admission
 			c.agent.seals.endRemoved()
+		}
+		if c.agent.seals.isFormer(s) { // the same for a new pairing
+			c.agent.seals.endFormer()
 		}
 	}()
 	c.mu.Lock()

@@ -389,3 +389,24 @@ func (s *seals) endRemoved() {
 		keeper.HolderEnded()
 	}
 }
+
+// isFormer reports whether a device has different authority since it was connected, because it, or the device
+// that has admitted it, was paired again. A link's device is never paired again.
+func (s *seals) isFormer(seal *sealing) bool {
+	if seal.guest {
+		return false
+	}
+	now, err := sealed.Admit(s.vault, s.secret.Public(), seal.identity, seal.browser.Grants, time.Now())
+	return err != nil || now.Subject != seal.device.Subject || now.Level != seal.device.Level
+}
+
+// endFormer ends the connections with authority from before a pairing. The devices connect again.
+func (s *seals) endFormer() {
+	for _, c := range s.agent.clients.every() {
+		if seal := c.conn.seal; seal == nil || !s.isFormer(seal) || c.kicked.Swap(true) {
+			continue
+		}
+		c.conn.Close(ahp.CloseResync, "this device, or one that has admitted it, was paired again")
+		c.cancel()
+	}
+}
