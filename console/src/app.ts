@@ -79,6 +79,11 @@ export class App {
     return account ? account.token === undefined : this.byDevice;
   }
 
+  /** Whether the relay makes links to a host's sessions. The sessions of a sealed host are shared at the host only. */
+  sharesAt(host: string): boolean {
+    return this.byDeviceAt(host) && !this.links.get(host)?.pinned && this.hosts.get(host)?.sealed !== true;
+  }
+
   /** URIs of the open session's folders. */
   get folders(): string[] {
     const said = this.link?.store.get(this.session) ?? this.link?.store.sessions.get(this.session);
@@ -530,7 +535,7 @@ export const view: Readonly<Pick<App, 'here' | 'host' | 'session' | 'chat' | 'ch
 export const nav: Pick<App, 'open' | 'openSession' | 'openQuestion' | 'seek' | 'showPane' | 'chooseChat' | 'signIn' | 'addressOf' | 'retry'> = app;
 
 /** The person's token or device, and further accounts. */
-export const person: Readonly<Pick<App, 'token' | 'byDevice' | 'byDeviceAt' | 'accounts' | 'accountsChanged'>> = app;
+export const person: Readonly<Pick<App, 'token' | 'byDevice' | 'sharesAt' | 'accounts' | 'accountsChanged'>> = app;
 
 /** Receivers of a host's messages. Modules that are loaded later set them. */
 export const receivers: Pick<App, 'mcpSaid' | 'deliver'> = app;

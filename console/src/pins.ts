@@ -92,6 +92,9 @@ export async function marked(host: string): Promise<boolean> {
   return 'indexedDB' in globalThis && await vault<true | undefined>('readonly', (s) => s.get(markOf(host))) === true;
 }
 
+/** Whether this page knows a host as sealed. Its relay must not learn its sessions. */
+export const isKnownSealed = async (host: string) => linkOf(host) !== null || Boolean(await pinOf(host)) || marked(host);
+
 /** Removes the mark, so the host may be opened unsealed. */
 export async function unmark(host: string): Promise<void> {
   await vault('readwrite', (s) => s.delete(markOf(host)));

@@ -3,6 +3,7 @@
 
 import { accountPart, bare } from './accounts';
 import { app, requests } from './app';
+import { isKnownSealed } from './pins';
 import { array, text } from './store';
 import { t } from './language';
 
@@ -55,9 +56,13 @@ async function setTimes(at: string, change: (had: { quiet: Quiet | null; mutes: 
   keep(at, token, await requests.relayAt(at, 'PUT', 'api/notify/times', next));
 }
 
-/** Mutes a session, or a host if no session is named. undefined means without an end. */
-export function mute(host: string, session: string, until?: Date): Promise<void> {
-  return setTimes(accountPart(host), ({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, session), { host: bare(host), ...(session ? { session } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
+/**
+ * Mutes a session, or a host if no session is named. undefined means without an end. A sealed host is muted
+ * whole: its relay must not learn a session's URI, and could not find that session's notifications.
+ */
+export async function mute(host: string, session: string, until?: Date): Promise<void> {
+  const named = await isKnownSealed(host) ? '' : session;
+  return setTimes(accountPart(host), ({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, named), { host: bare(host), ...(named ? { session: named } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
 }
 
 export function unmute(host: string, session: string): Promise<void> {

@@ -123,3 +123,41 @@ test('a press on a notification opens the chat of its question', async (t) => {
   assert.equal(app.chatUri, 'ahp-chat:/second');
   app.forget();
 });
+
+/** A database with one store, as far as the pins need it. */
+function database() {
+  const kept = new Map<string, unknown>();
+  const later = (act: () => void) => { setTimeout(act, 0); };
+  const store = {
+    get: (key: string) => { const request: any = {}; later(() => { request.result = structuredClone(kept.get(key)); }); return request; },
+    put: (value: unknown, key: string) => { kept.set(key, structuredClone(value)); return {}; },
+  };
+  const db = { close() {}, transaction: () => { const t: any = { objectStore: () => store }; later(() => later(() => t.oncomplete?.())); return t; } };
+  return { open: () => { const open: any = { result: db }; later(() => open.onsuccess()); return open; } };
+}
+
+// Mutes a session of a sealed host, and one of a host that is not sealed. The relay must not get the URI of the sealed
+// host's session: its notifications do not name sessions, so the whole host is muted. Nor may the page offer links of
+// the relay to sessions of the sealed host.
+test('the relay learns no session of a sealed host from a mute or a link', async (t) => {
+  const [had, sent] = [globalThis.fetch, [] as string[]];
+  Object.assign(globalThis, { indexedDB: database(), fetch: async (url: any, init: any) => { sent.push(`${url} ${init?.body ?? ''}`); return had(url, init); } });
+  Object.defineProperty(globalThis, 'navigator', { configurable: true, value: {} });
+  t.after(() => { globalThis.fetch = had; delete (globalThis as any).indexedDB; delete (globalThis as any).navigator; });
+  const { app } = await import('../src/app');
+  const { pin } = await import('../src/pins');
+  const { mute } = await import('../src/told');
+  const { DEVICE } = await import('../src/device');
+  app.token = 'of.one.person';
+  await pin({ relay: 'https://relay.example', host: 'laptop', key: new Uint8Array(32), grants: [], subject: 'ada', level: 'admin', end: 1, since: 1 });
+  await mute('laptop', 'ahp-session:/secret');
+  await mute('desk', 'ahp-session:/1');
+  const mutes = sent.filter((s) => s.includes('api/notify/times')).map((s) => JSON.parse(s.slice(s.indexOf(' '))).mutes);
+  assert.deepEqual(mutes, [[{ host: 'laptop' }], [{ host: 'desk', session: 'ahp-session:/1' }]]);
+  assert.ok(!sent.some((s) => s.includes('secret')));
+  app.token = DEVICE;
+  app.linkTo('laptop').pinned = true;
+  app.linkTo('desk').pinned = false;
+  assert.deepEqual(['laptop', 'desk'].map((host) => app.sharesAt(host)), [false, true]);
+  app.forget();
+});

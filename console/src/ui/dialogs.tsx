@@ -115,7 +115,7 @@ function commands(): Command[] {
     if (rights.mayOperate) all.push({ name: t`Archive this session`, run: () => sessions.archive(link!, session, true) });
   }
   if (session) all.push({ name: t`Find in this conversation`, hint: 'Ctrl F', run: () => nav.open({ kind: 'find' }) }, { name: t`Usage of this session`, run: () => nav.open({ kind: 'usage' }) });
-  if (session && person.byDeviceAt(view.host)) all.push({ name: t`Share this session`, run: () => nav.open({ kind: 'share' }) });
+  if (session && person.sharesAt(view.host)) all.push({ name: t`Share this session`, run: () => nav.open({ kind: 'share' }) });
   all.push({ name: t`Notifications, quiet hours`, run: () => nav.open({ kind: 'told' }) });
   if (session) all.push({ name: t`Mute this session`, run: () => nav.open({ kind: 'mute' }) });
   all.push({ name: t`Status of hosts and connection`, run: () => nav.open({ kind: 'status' }) });

@@ -112,7 +112,7 @@ function SessionMenu() {
       <button type="button" onClick={() => app.open({ kind: 'usage' })}>{t`Usage`}</button>
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>{t`Host’s ports`}</button>}
       {may && lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>{t`Lend this device`}</button>}
-      {app.byDeviceAt(app.host) && <button type="button" onClick={() => app.open({ kind: 'share' })}>{t`Share`}</button>}
+      {app.sharesAt(app.host) && <button type="button" onClick={() => app.open({ kind: 'share' })}>{t`Share`}</button>}
       <SessionActions link={link!} session={session} />
     </Menu>
   );

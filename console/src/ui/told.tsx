@@ -260,7 +260,9 @@ function Times({ at, quiet, mutes, now }: { at: string; quiet: Quiet | null | un
 
 /** Mutes a session, or its whole host, for a while. */
 export function Mute({ host, session, now }: { host: string; session: string; now: number }) {
-  const [whole, setWhole] = useState(false);
+  const sealed = Boolean(links.get(host)?.pinned); // then only the whole host can be muted
+  const [all, setAll] = useState(false);
+  const whole = sealed || all;
   const work = useWork();
   useEffect(() => { told.load(accountPart(host)).catch(() => {}); }, []);
   const had = told.muted(host, session, now);
@@ -276,7 +278,7 @@ export function Mute({ host, session, now }: { host: string; session: string; no
         ) : (
           <>
             <p>{rich`No notifications about ${<span class="name">{whole ? host : titleOf(host, session)}</span>}`}</p>
-            <label class="check"><input type="checkbox" checked={whole} onChange={(e) => setWhole(e.currentTarget.checked)} /> {t`Everything on ${host}`}</label>
+            {!sealed && <label class="check"><input type="checkbox" checked={whole} onChange={(e) => setAll(e.currentTarget.checked)} /> {t`Everything on ${host}`}</label>}
             <div class="answers">{([[1, t`For an hour`], [8, t`For 8 hours`], [0, t`For good`]] as [number, string][]).map(([hours, label], i) => <button key={label} type="button" class={i === 0 ? 'primary' : ''} disabled={work.busy} onClick={() => until(hours)}>{label}</button>)}</div>
           </>
         )}

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-QWA72BT7.js";import"./chunk-VLZJ5S2E.js";import"./chunk-UBPLEFBY.js";import"./chunk-UJ2WZCFQ.js";import"./chunk-AE6AG4AZ.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};
