@@ -117,12 +117,16 @@ async function latest(request: Request, path: string): Promise<Response> {
   return Promise.race([now.catch(() => ours), late]);
 }
 
-/** Returns the relay's page, which may be newer, or the cached one if the relay does not answer soon. */
+/**
+ * Returns the relay's page, which may be newer, or the cached one if the relay does not answer soon. The relay does
+ * not get the address's query, which may have a text that an app has shared.
+ */
 async function page(request: Request): Promise<Response> {
+  const anew = () => fetch(new URL(request.url).search ? '/' : request);
   const ours = await caches.match('/');
-  if (!ours) return fetch(request);
+  if (!ours) return anew();
   const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
-  return Promise.race([fetch(request).catch(() => ours), late]);
+  return Promise.race([anew().catch(() => ours), late]);
 }
 
 self.addEventListener('push', (event) => {

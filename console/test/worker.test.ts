@@ -1,0 +1,34 @@
+// Tests of the service worker, sw.ts. TestConsolesScriptsPass runs this file.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+// An app shares a text with the console: the worker puts it into the page's address, and the browser opens that address.
+// The worker fetches the page anew. The server must not get the text, which may be for a sealed host.
+test('a text that an app shares is not sent with the request for the page', async () => {
+  const handlers = new Map<string, (event: any) => void>();
+  const sent: string[] = [];
+  Object.assign(globalThis, {
+    SHELL: [], LANGUAGES: {}, self: { location: { href: 'https://relay.example/sw.js', origin: 'https://relay.example' }, addEventListener: (type: string, act: any) => { handlers.set(type, act); } },
+    caches: { match: async () => new Response('kept'), delete: async () => true },
+    fetch: async (to: any) => { sent.push(typeof to === 'string' ? to : to.url); return new Response('new'); },
+  });
+  Response.redirect = (to) => new Response(null, { status: 303, headers: { Location: String(to) } }); // that of Node.js takes no relative address
+  await import('../src/sw');
+  const answer = async (request: object) => {
+    let given: Promise<Response> | undefined;
+    handlers.get('fetch')!({ request, respondWith: (response: Promise<Response>) => { given = response; } });
+    return given!;
+  };
+  const form = new FormData();
+  form.set('text', 'secret words');
+  const { headers } = await answer({ method: 'POST', url: 'https://relay.example/share', formData: async () => form });
+  const url = new URL(headers.get('Location')!, 'https://relay.example').href;
+  assert.ok(url.includes('secret'));
+  for (const opened of [url, 'https://relay.example/']) {
+    const page = await answer({ method: 'GET', mode: 'navigate', destination: 'document', url: opened });
+    assert.equal(await page.text(), 'new');
+  }
+  assert.equal(sent.length, 2);
+  assert.ok(!sent.some((s) => s.includes('secret')), sent[0]);
+});
