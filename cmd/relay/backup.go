@@ -47,9 +47,14 @@ func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 
 // backUp writes a .tar.gz with the files that a copy of the data directory needs.
 func backUp(w io.Writer, dir string) error {
+	// WalkDir follows no symbolic link, and /var/lib/ahp-relay is one if systemd makes it.
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
 	zip := gzip.NewWriter(w)
 	files := tar.NewWriter(zip)
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(dir, path)
 		switch {
 		case err != nil && errors.Is(err, fs.ErrNotExist):

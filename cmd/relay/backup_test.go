@@ -56,6 +56,31 @@ func TestBackupRestoresTheDataDirectory(t *testing.T) {
 	}
 }
 
+// TestLinkedDataDirectory backs up a data directory through a symbolic link, as systemd
+// makes it for a service with DynamicUser. The backup must restore, and the listing of
+// relay diag must have the files.
+func TestLinkedDataDirectory(t *testing.T) {
+	real := t.TempDir()
+	if _, err := auth.LoadKeys(real); err != nil {
+		t.Fatal(err)
+	}
+	dir, file, to := filepath.Join(t.TempDir(), "link"), filepath.Join(t.TempDir(), "backup"), filepath.Join(t.TempDir(), "new")
+	if err := os.Symlink(real, dir); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	for _, args := range [][]string{{"backup", "--data-dir", dir, file}, {"restore", "--data-dir", to, file}} {
+		if err := run(t.Context(), args, &out, &out); err != nil {
+			t.Fatalf("relay %s: %v; want no error", args[0], err)
+		}
+	}
+	c := &diagCmd{}
+	c.DataDir = dir
+	if listing, err := c.listing(); err != nil || !strings.Contains(string(listing), "keys/account.nk") {
+		t.Errorf("relay diag lists %q, %v; want keys/account.nk", listing, err)
+	}
+}
+
 // TestRestoreWritesBelowDirectoryOnly restores files with paths that lead out of the
 // directory. Nothing may be written outside.
 func TestRestoreWritesBelowDirectoryOnly(t *testing.T) {

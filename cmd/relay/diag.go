@@ -120,8 +120,12 @@ func (c *diagCmd) check(ctx context.Context) ([]byte, error) {
 
 // listing lists the files in the data directory, without their contents.
 func (c *diagCmd) listing() ([]byte, error) {
+	dir, err := filepath.EvalSymlinks(c.DataDir) // WalkDir follows no symbolic link
+	if err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
-	err := filepath.WalkDir(c.DataDir, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -132,7 +136,7 @@ func (c *diagCmd) listing() ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		name, _ := filepath.Rel(c.DataDir, path)
+		name, _ := filepath.Rel(dir, path)
 		fmt.Fprintf(&b, "%s %10d %s %s\n", info.Mode(), info.Size(), info.ModTime().UTC().Format(time.RFC3339), name)
 		return nil
 	})
