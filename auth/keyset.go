@@ -276,6 +276,9 @@ func AddKeys(dir string, made, signs time.Time) (SetInfo, error) {
 	}
 	s, err := writeSet(tmp, setTimes{made.UTC(), signs.UTC()})
 	if err == nil {
+		err = atomicfile.KeepOwner(path, filepath.Join(tmp, tokenFile), filepath.Join(tmp, operatorFile), filepath.Join(tmp, accountFile), filepath.Join(tmp, setFile), tmp)
+	}
+	if err == nil {
 		err = os.Rename(tmp, filepath.Join(path, setPrefix+s.id))
 	}
 	if err != nil {
@@ -334,7 +337,11 @@ func RetireKeys(dir, id string, now time.Time, force bool) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Replace(filepath.Join(path, retiredFile), append(data, '\n'), 0o600); err != nil {
+	retired := filepath.Join(path, retiredFile)
+	if err := atomicfile.Replace(retired, append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	if err := atomicfile.KeepOwner(path, retired); err != nil {
 		return err
 	}
 	return errors.Join(os.Remove(filepath.Join(path, tokenFile)), os.Remove(filepath.Join(path, operatorFile)), atomicfile.SyncDir(path))

@@ -9,6 +9,7 @@ import (
 	"ahprelay/broker/registry"
 	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/wire"
+	"ahprelay/internal/atomicfile"
 )
 
 // watchRevocations closes the connections of revoked tokens, until the server ends.
@@ -60,7 +61,8 @@ func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth
 	if !dir.locked {
 		return rev, errors.New("this system has no file locks, so a relay may be running; start the relay, then revoke")
 	}
-	revoked, err := registry.LoadRevocations(filepath.Join(dataDir, revokedName), nil)
+	path := filepath.Join(dataDir, revokedName)
+	revoked, err := registry.LoadRevocations(path, nil)
 	if err != nil {
 		return rev, err
 	}
@@ -68,5 +70,8 @@ func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth
 		return rev, errors.New("only a running relay can read an external issuer's token; start it, or revoke by token ID or subject")
 	}
 	rev = ask.Revocation()
-	return rev, revoked.Add(rev)
+	if err := revoked.Add(rev); err != nil {
+		return rev, err
+	}
+	return rev, atomicfile.KeepOwner(dataDir, path, filepath.Join(dataDir, lockName))
 }
