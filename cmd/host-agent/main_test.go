@@ -141,6 +141,46 @@ func TestCorrectSetupPassesTheCheck(t *testing.T) {
 	}
 }
 
+// TestCheckWithoutFlags runs host-agent check without flags, as the documents advise after
+// host-agent up. It takes the credential that host-agent up has written, and the host on this
+// machine. Without a credential, the error says what to do.
+func TestCheckWithoutFlags(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))
+	if _, err := agent(t.Context(), t, "check"); err == nil || !strings.Contains(err.Error(), "run host-agent up first") {
+		t.Errorf("check without a credential: %v; want run host-agent up first", err)
+	}
+	relay, token := newRelay(t)
+	state, err := stateHome()
+	if err == nil {
+		err = os.MkdirAll(state, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	enroll := []string{"enroll", "--relay", relay.URL(), "--token-file", token, "--credentials-file", filepath.Join(state, "relay.credential")}
+	if _, err := agent(t.Context(), t, enroll...); err != nil {
+		t.Fatal(err)
+	}
+	lock := filepath.Join(home, ".vscode", "cli", "agent-host.lock")
+	if err := os.MkdirAll(filepath.Dir(lock), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"address":%q,"pid":%d}`, newHost(t, agenthost.Config{}), os.Getpid())
+	if err := os.WriteFile(lock, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := agent(t.Context(), t, "check")
+	if err != nil || strings.Count(out, "ok ") != 4 || !strings.Contains(out, relay.URL()) {
+		t.Errorf("check = %q, %v; want four times ok", out, err)
+	}
+	out, err = agent(t.Context(), t, "check", "--agent", "echo", "--folder", home, "--", "cat")
+	if err != nil || strings.Count(out, "ok ") != 4 {
+		t.Errorf("check --agent = %q, %v; want four times ok", out, err)
+	}
+}
+
 // TestRelaysFromFlagsEnvironmentAndFile names two relays by flags, by the environment,
 // and in a configuration file. Each way must give the same relays.
 func TestRelaysFromFlagsEnvironmentAndFile(t *testing.T) {
@@ -226,7 +266,7 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 		args []string
 		want []string // texts that the error must contain
 	}{
-		{"no flags", with(), []string{"--relay", "--token-file"}},
+		{"no relay", with("--token-file", token), []string{"--relay"}},
 		{"no upstream", with("--relay", relay.URL(), "--token-file", token), []string{"upstream", "ws://", "--"}},
 		{"two upstreams", with("--relay", relay.URL(), "--token-file", token, "--upstream", host, "--", "cat"), []string{"upstream", "either"}},
 		{"unknown flag", with("--relay", relay.URL(), "--token-file", token, "--host", "x"), []string{"unknown flag --host"}},
