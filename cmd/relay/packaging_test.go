@@ -13,7 +13,7 @@ import (
 )
 
 // TestPackagesSetExistingFlags reads units, chart and configuration. They may set only
-// flags that exist, and the units must restrict their services to what these need.
+// flags that exist, and the units must restrict their services to what these need, and no further.
 func TestPackagesSetExistingFlags(t *testing.T) {
 	help, _, err := relay(t, "serve", "--help")
 	if err != nil {
@@ -36,6 +36,14 @@ func TestPackagesSetExistingFlags(t *testing.T) {
 	})
 	if err != nil || files < 8 {
 		t.Fatalf("%d files were read, %v; want at least 8", files, err)
+	}
+	for _, unit := range []string{"ahp-relay.service", "ahp-host-agent@.service"} {
+		text, err := os.ReadFile("../../packaging/systemd/" + unit)
+		// net.InterfaceAddrs, which finds a relay's own address among --cluster-route, and
+		// net.Interfaces, which Wake-on-LAN needs, ask the kernel by netlink.
+		if err != nil || !regexp.MustCompile(`\nRestrictAddressFamilies=.*\bAF_NETLINK\b`).Match(text) {
+			t.Errorf("%s: %v; want AF_NETLINK among RestrictAddressFamilies", unit, err)
+		}
 	}
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
