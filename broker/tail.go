@@ -32,7 +32,7 @@ func Tail(ctx context.Context, url string, creds []byte, tenant, host, token str
 			}
 		}))
 	if err != nil {
-		return fmt.Errorf("NATS at %s: %w", url, err)
+		return fmt.Errorf("NATS at %s: %w; start relay serve with --nats-listen, or give its address with --server", url, err)
 	}
 	defer conn.Close()
 	if token == "" {

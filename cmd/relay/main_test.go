@@ -187,6 +187,8 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 		{"empty subject", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", ""}, []string{"subject"}},
 		{"hosts without a relay", []string{"hosts", "--data-dir", dir, "--relay", "http://127.0.0.1:1"}, []string{"127.0.0.1:1", "relay serve"}},
 		{"revocations of a tenant", []string{"revocations", "--data-dir", dir, "--tenant", "acme"}, []string{"unknown flag --tenant"}},
+		{"no file with the mail server's password", []string{"serve", "--data-dir", dir, "--notify-smtp", "smtp://a@b:587", "--notify-mail-from", "a@b.example", "--notify-smtp-password-file", "/no/such"}, []string{"--notify-smtp-password-file", "/no/such"}},
+		{"nats-tail without NATS", []string{"nats-tail", "--data-dir", dir, "--host", "laptop", "--server", "nats://127.0.0.1:1"}, []string{"127.0.0.1:1", "--nats-listen", "--server"}},
 		{"check without keys", []string{"check", "--data-dir", t.TempDir()}, []string{"no keys", "relay serve"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

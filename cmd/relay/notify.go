@@ -45,7 +45,7 @@ func (f *notifyFlags) config() (cfg gateway.NotifyConfig, err error) {
 	if f.NotifySMTPFile != "" {
 		password, err := os.ReadFile(f.NotifySMTPFile)
 		if err != nil {
-			return cfg, err
+			return cfg, fmt.Errorf("--notify-smtp-password-file: %w", err)
 		}
 		u, err := url.Parse(server)
 		if err != nil || u.User == nil {
