@@ -161,7 +161,7 @@ main() {
 		case "$program" in
 		host-agent) echo "next: ${prefix}host-agent up https://YOUR-RELAY" ;;
 		ahp-connect) echo "next: ${prefix}ahp-connect login https://YOUR-RELAY" ;;
-		relay) echo "next: ${prefix}relay serve" ;;
+		relay) echo "next: ${prefix}relay serve --data-dir ~/relay-data" ;;
 		esac
 	done
 }
