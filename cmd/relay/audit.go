@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"ahprelay/gateway/audit"
@@ -42,17 +43,27 @@ func (f *auditFiles) read(visit func(audit.Entry) error) (n int, last string, er
 
 type auditVerifyCmd struct {
 	auditFiles
-	Last string `help:"Expected hash of the last line, from an earlier relay audit verify." placeholder:"HASH"`
+	Last string `help:"Hash that an earlier relay audit verify has printed: a line must still have it, so no line up to there was changed or removed." placeholder:"HASH"`
 }
 
 // Run verifies the chain, and prints its length and last hash.
 func (c *auditVerifyCmd) Run(s *streams) error {
-	n, last, err := c.read(func(audit.Entry) error { return nil })
+	known, lines := false, 0
+	n, last, err := c.read(func(e audit.Entry) error {
+		known = known || e.Hash() == c.Last
+		if e.Fields != nil {
+			lines++
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	if c.Last != "" && c.Last != last {
-		return fmt.Errorf("the last line's hash is %s; want %s: lines were added, changed or removed at the end", last, c.Last)
+	if n > 0 && lines == 0 {
+		return fmt.Errorf("%s: no audit line; want the file of relay serve --audit-file", strings.Join(c.Files, ", "))
+	}
+	if c.Last != "" && !known {
+		return fmt.Errorf("no line has the hash %s; the last line's is %s: lines were changed, or removed at the end", c.Last, last)
 	}
 	_, err = fmt.Fprintf(s.out, "%d lines in an unbroken chain; the last hash is %s\n", n, last)
 	return err

@@ -55,6 +55,16 @@ func TestChangedAuditFilesAreDetected(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if _, _, err := relay(t, "audit", "verify", old, path, "--last", last); err != nil {
+		t.Errorf("verify with an earlier hash of a chain that has grown: %v; want no error", err)
+	}
+	other := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(other, []byte("level=INFO msg=audit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err := relay(t, "audit", "verify", other); err == nil || !strings.Contains(err.Error(), "--audit-file") {
+		t.Errorf("verify of a file without an audit line: %q, %v; want an error that names --audit-file", out, err)
+	}
 	if out, _, err := relay(t, "audit", "verify", old, path); err != nil || !strings.HasPrefix(out, "4 lines") {
 		t.Errorf("verify over a rotation: %q, %v; want 4 lines", out, err)
 	}

@@ -87,6 +87,9 @@ type Entry struct {
 	Raw    []byte
 }
 
+// Hash returns the hash by which the next line names this line.
+func (e Entry) Hash() string { return hashOf(e.Raw) }
+
 // Read reads a chain, and calls visit for each line. last is the hash of the line before
 // the first, or "" if unknown. Read returns the hash of the last line. Its error names
 // the line where the chain is broken.
