@@ -312,3 +312,17 @@ func TestOpenHidesTheToken(t *testing.T) {
 		t.Errorf("open --print prints %q, %v; want the address with a local token", out, err)
 	}
 }
+
+// TestInstallRefusesUnknownFlags gives flags for the service. Each flag of ahp-connect up is
+// accepted. A mistyped flag is refused: the service would not start.
+func TestInstallRefusesUnknownFlags(t *testing.T) {
+	home := &connect.Home{Dir: t.TempDir()}
+	if args, err := (&installCmd{Args: []string{"--listen", "127.0.0.1:1"}}).arguments(home); err != nil || args[len(args)-1] != "127.0.0.1:1" {
+		t.Errorf("arguments = %q, %v; want --listen 127.0.0.1:1 at the end", args, err)
+	}
+	for _, flag := range []string{"--lisen", "--help", "stray"} {
+		if args, err := (&installCmd{Args: []string{flag}}).arguments(home); err == nil {
+			t.Errorf("arguments with %s = %q; want an error", flag, args)
+		}
+	}
+}

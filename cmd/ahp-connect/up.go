@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/internal/atomicfile"
@@ -121,16 +123,10 @@ func (c *installCmd) Run(s *streams) error {
 		return err
 	}
 	svc := service()
-	svc.Args = []string{"up", "--state-dir", s.home.Dir}
-	if s.home.Keys == nil {
-		svc.Args = append(svc.Args, "--key-file")
-	}
-	args := c.Args
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	}
-	svc.Args = append(svc.Args, args...)
 	var err error
+	if svc.Args, err = c.arguments(s.home); err != nil {
+		return err
+	}
 	if svc.Directory, err = os.UserHomeDir(); err != nil {
 		return err
 	}
@@ -140,6 +136,24 @@ func (c *installCmd) Run(s *streams) error {
 	}
 	_, err = fmt.Fprintln(s.out, said)
 	return err
+}
+
+// arguments returns the service's command line. ahp-connect up must understand it.
+func (c *installCmd) arguments(home *connect.Home) ([]string, error) {
+	list := []string{"up", "--state-dir", home.Dir}
+	if home.Keys == nil {
+		list = append(list, "--key-file")
+	}
+	args := c.Args
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	list = append(list, args...)
+	parsed, err := new(app).program().Parse(list, io.Discard, io.Discard)
+	if parsed == nil && err == nil {
+		err = fmt.Errorf("%q: want flags of ahp-connect up", strings.Join(args, " "))
+	}
+	return list, err
 }
 
 type uninstallCmd struct{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,21 +66,27 @@ func (c *installCmd) arguments() ([]string, error) {
 	if args[0] != "up" && args[0] != "run" {
 		return nil, fmt.Errorf("%q cannot run as a service; want up or run", args[0])
 	}
+	var a app
+	parsed, err := a.program().Parse(args, io.Discard, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	if parsed == nil {
+		return nil, fmt.Errorf("%q cannot run as a service; want the arguments of up or run", strings.Join(args, " "))
+	}
 	if args[0] == "up" { // a service cannot ask for approval
-		up := upCmd{}
-		for _, arg := range args[1:] {
-			if up.URL == "" && len(arg) > 4 && arg[:4] == "http" {
-				up.URL = arg
-			}
-		}
-		file, err := up.credentialsFile()
+		file, err := a.Up.credentialsFile()
 		if err != nil {
 			return nil, err
 		}
 		if _, err := hostagent.OpenCredentialFile(file); err != nil {
-			return nil, fmt.Errorf("run host-agent up %s first, and have it approved: %w", up.URL, err)
+			return nil, fmt.Errorf("run host-agent up %s first, and have it approved: %w", a.Up.URL, err)
 		}
-		args = append([]string{"up", "--no-qr", "--credentials-file", file}, args[1:]...)
+		first := []string{"up", "--no-qr"}
+		if a.Up.CredentialsFile == "" {
+			first = append(first, "--credentials-file", file)
+		}
+		args = append(first, args[1:]...)
 	}
 	return pinPaths(args)
 }

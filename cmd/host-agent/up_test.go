@@ -264,6 +264,16 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if err := os.WriteFile(file, credential, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if out, err := do("install", "up", "https://relay.example.com", "--fodler", home); err == nil || !strings.Contains(out, "unknown flag --fodler") {
+		t.Errorf("install with a mistyped flag: %s, %v; want unknown flag --fodler", out, err)
+	}
+	if out, err := do("install", "run", "--token-file", file); err == nil || !strings.Contains(out, "--relay") {
+		t.Errorf("install of run without --relay: %s, %v; want that --relay is missing", out, err)
+	}
+	if out, err := do("install", "up", "https://elsewhere.example.com", "--credentials-file", file); err != nil {
+		t.Errorf("install with the credential file of up: %s, %v; want no error", out, err)
+	}
+	_, _ = do("uninstall")
 	if out, err := do("install", "up", "https://relay.example.com"); err != nil || !strings.Contains(out, "journalctl --user") {
 		t.Fatalf("install prints %s, %v; want the command journalctl", out, err)
 	}
