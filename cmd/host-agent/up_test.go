@@ -321,6 +321,11 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "systemd does not run") || !strings.Contains(out, " up --no-qr ") {
 			t.Errorf("install without systemd: %s, %v; want an error with the command to run", out, err)
 		}
+		for _, command := range []string{"status", "uninstall"} {
+			if out, err := do(command); err == nil || !strings.Contains(out, "systemd does not run") {
+				t.Errorf("%s without systemd: %s, %v; want systemd does not run", command, out, err)
+			}
+		}
 	}
 	asked, err := os.ReadFile(calls)
 	if err != nil {

@@ -97,11 +97,18 @@ func (s *Service) Install(start bool) (said string, err error) {
 // on Linux ignore --run-as, or start nothing at login.
 const systemdPlatform = "linux-systemd"
 
+// manageable returns an error on a Linux machine without systemd.
+func manageable(svc service.Service) error {
+	if runtime.GOOS != "linux" || svc.Platform() == systemdPlatform {
+		return nil
+	}
+	return fmt.Errorf("systemd does not run on this machine (%s does)", svc.Platform())
+}
+
 // place installs the service, or leaves nothing behind.
 func (s *Service) place(svc service.Service) error {
-	if runtime.GOOS == "linux" && svc.Platform() != systemdPlatform {
-		return fmt.Errorf("install: systemd does not run on this machine (%s does); start the command yourself, with your service manager or as a container's command: %s %s",
-			svc.Platform(), filepath.Base(os.Args[0]), strings.Join(s.Args, " "))
+	if err := manageable(svc); err != nil {
+		return fmt.Errorf("install: %w; start the command yourself, with your service manager or as a container's command: %s %s", err, filepath.Base(os.Args[0]), strings.Join(s.Args, " "))
 	}
 	unit, err := s.unitFile()
 	if err != nil {
@@ -165,6 +172,9 @@ func (s *Service) Uninstall() error {
 	if err != nil {
 		return err
 	}
+	if err := manageable(svc); err != nil {
+		return fmt.Errorf("uninstall: %w", err)
+	}
 	_ = svc.Stop() // it may not run
 	if err := svc.Uninstall(); err != nil {
 		return fmt.Errorf("uninstall: %w", err)
@@ -177,6 +187,9 @@ func (s *Service) Status() error {
 	svc, err := s.open(noProgram{})
 	if err != nil {
 		return err
+	}
+	if err := manageable(svc); err != nil {
+		return fmt.Errorf("status: %w", err)
 	}
 	status, err := svc.Status()
 	if err != nil {
