@@ -103,7 +103,7 @@ func (c *restoreCmd) Run(_ context.Context, s *streams) error {
 		in = f
 	}
 	if there, err := os.ReadDir(c.DataDir); err == nil && len(there) > 0 {
-		return fmt.Errorf("restore: %s is not empty", c.DataDir)
+		return fmt.Errorf("restore: %s is not empty; stop the relay there and move its files away, or give a new directory", c.DataDir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("restore: %w", err)
 	}

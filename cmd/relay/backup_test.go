@@ -51,8 +51,8 @@ func TestBackupRestoresTheDataDirectory(t *testing.T) {
 			t.Errorf("the restored directory has %s: %v; want %v", name, err == nil, want)
 		}
 	}
-	if err := run(t.Context(), []string{"restore", "--data-dir", to, file}, &out, &out); err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("restore into a directory with files: %v; want not empty", err)
+	if err := run(t.Context(), []string{"restore", "--data-dir", to, file}, &out, &out); err == nil || !strings.Contains(err.Error(), "not empty; stop the relay there") {
+		t.Errorf("restore into a directory with files: %v; want not empty, and the remedy", err)
 	}
 }
 
