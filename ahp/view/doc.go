@@ -99,7 +99,7 @@
 //	1,000    open requests in each direction of a connection
 //	4,096    subscriptions of a connection
 //	64 MiB   of unfinished messages, on 64 channels of a connection
-//	16,384   URIs with owners, at most 8 for each; as many lists
+//	16,384   URIs with owners, at most 8 for each; as many lists; as many URIs named by tools
 //	4,096    templates of URIs
 //	1,024    canvases; remembered clients
 //	16,384   the weight of the values kept for clients

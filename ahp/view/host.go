@@ -28,6 +28,7 @@ type Host struct {
 	mu       sync.Mutex // guards the fields below
 	seq      int64      // the highest serverSeq on any connection
 	owned    *simplelru.LRU[string, *owned]
+	named    *simplelru.LRU[string, *owned] // URIs that tools name: they displace no owner
 	prefixes *simplelru.LRU[string, *owned] // templates, up to their first variable
 	lists    *simplelru.LRU[listKey, stamp] // the time of the last complete list
 	floor    stamp                          // highest time among lists that were removed for lack of room
@@ -62,6 +63,7 @@ func NewHost(key func(uri string) string) *Host {
 func (h *Host) forgetLocked() {
 	h.seq, h.floor, h.command = 0, stamp{}, nil
 	h.owned = newLRU[string, *owned](maxOwned, nil)
+	h.named = newLRU[string, *owned](maxOwned, nil)
 	h.prefixes = newLRU[string, *owned](maxPrefixes, nil)
 	h.lists = newLRU(maxOwned, func(_ listKey, when stamp) { h.floor = later(h.floor, when) })
 	h.canvases = newLRU[string, Canvas](maxCanvases, nil)

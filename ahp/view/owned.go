@@ -61,7 +61,9 @@ func (h *Host) listsLocked(key listKey, when stamp) bool {
 // linkLocked records a link unless a later one is known.
 func (h *Host) linkLocked(uri string, l link) {
 	table := h.owned
-	if before, _, template := strings.Cut(uri, "{"); template {
+	if l.thing == Content || l.thing == Hint {
+		table = h.named
+	} else if before, _, template := strings.Cut(uri, "{"); template {
 		if !isSpecific(before) {
 			return
 		}
@@ -113,40 +115,46 @@ func (h *Host) holdsLocked(uri string, l *link) (holds bool, said stamp) {
 }
 
 // Owners returns the channels to which a URI belongs, according to the host.
-func (h *Host) Owners(uri string) []string {
-	return h.owners(uri, func(thing Thing) bool { return thing != Content && thing != Hint })
+func (h *Host) Owners(uri string) (list []string) {
+	uri = h.key(uri)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	every := func(Thing) bool { return true }
+	if o, ok := h.owned.Get(uri); ok {
+		return h.addOwnersLocked(list, uri, o, every)
+	}
+	for end := len(uri); end > 0 && h.prefixes.Len() > 0; end-- {
+		if o, ok := h.prefixes.Get(uri[:end]); ok {
+			list = h.addOwnersLocked(list, uri, o, every)
+		}
+	}
+	return list
 }
 
 // ContentOf returns the channels that name a URI as readable content. That does not make
 // the URI a channel.
-func (h *Host) ContentOf(uri string) []string {
-	return h.owners(uri, func(thing Thing) bool { return thing == Content })
-}
+func (h *Host) ContentOf(uri string) []string { return h.naming(uri, Content) }
 
 // Hinted returns the channels in which a tool or client claims to use a URI.
-func (h *Host) Hinted(uri string) []string {
-	return h.owners(uri, func(thing Thing) bool { return thing == Hint })
-}
+func (h *Host) Hinted(uri string) []string { return h.naming(uri, Hint) }
 
-func (h *Host) owners(uri string, as func(Thing) bool) (list []string) {
+// naming returns the channels that name a URI as this thing.
+func (h *Host) naming(uri string, thing Thing) []string {
 	uri = h.key(uri)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	add := func(o *owned) {
-		for i := range o.links {
-			l := &o.links[i]
-			if holds, _ := h.holdsLocked(uri, l); holds && as(l.thing) {
-				list = append(list, l.of)
-			}
-		}
+	o, ok := h.named.Get(uri)
+	if !ok {
+		return nil
 	}
-	if o, ok := h.owned.Get(uri); ok {
-		add(o)
-		return list
-	}
-	for end := len(uri); end > 0 && h.prefixes.Len() > 0; end-- {
-		if o, ok := h.prefixes.Get(uri[:end]); ok {
-			add(o)
+	return h.addOwnersLocked(nil, uri, o, func(t Thing) bool { return t == thing })
+}
+
+func (h *Host) addOwnersLocked(list []string, uri string, o *owned, as func(Thing) bool) []string {
+	for i := range o.links {
+		l := &o.links[i]
+		if holds, _ := h.holdsLocked(uri, l); holds && as(l.thing) {
+			list = append(list, l.of)
 		}
 	}
 	return list
@@ -161,7 +169,7 @@ func (h *Host) Belonging(channel string) (list []string) {
 		o, _ := h.owned.Peek(uri)
 		for i := range o.links {
 			l := &o.links[i]
-			if holds, _ := h.holdsLocked(uri, l); holds && l.of == channel && l.thing != Content && l.thing != Hint {
+			if holds, _ := h.holdsLocked(uri, l); holds && l.of == channel {
 				list = append(list, uri)
 				break
 			}

@@ -175,6 +175,42 @@ func TestChatsOfPrivateSessionsAreHidden(t *testing.T) {
 	}
 }
 
+// TestToolsDisplaceNoOwner has a private session with a template of changesets and a terminal. Tools
+// in other sessions name these channels as terminals, and many further URIs. The channels must stay
+// out of reach, and stay in reach for a token for the session.
+func TestToolsDisplaceNoOwner(t *testing.T) {
+	const private = `{"changesets":[{"uriTemplate":"ahp-changeset:/one/{turnId}"}],"openCanvases":[{"channel":"ahp-canvas:/7"}]}`
+	channels := []string{"ahp-changeset:/one/5", "ahp-canvas:/7"}
+	families := view.NewHost(gate.Key)
+	all := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), families)}
+	all.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":`+private+`,"fromSeq":5}}`)
+	policy := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
+	policy.Hidden = []string{"mock:/1"}
+	other := &conn{TB: t, gate: chainOf(policy, families)}
+	own := limited(t, families, "mock:/1")
+	check := func(when string) {
+		t.Helper()
+		for _, channel := range channels {
+			other.want(when+": the private session's "+channel+" for another subject", other.subscribes(channel), false)
+			own.want(when+": the private session's "+channel+" for its own token", own.subscribes(channel), true)
+		}
+	}
+	check("before")
+	for i := range 9 {
+		for n := range 2000 {
+			channels := channels
+			if n > 0 {
+				channels = []string{fmt.Sprintf("term:/%d/%d", i, n)}
+			}
+			for _, channel := range channels {
+				all.host(fmt.Sprintf(`{"method":"action","params":{"channel":"ahp-chat:/%d","serverSeq":%d,"action":{"type":"chat/toolCallContentChanged","content":[{"type":"terminal","resource":%q}]}}}`,
+					i, 6+i, channel))
+			}
+		}
+		check(fmt.Sprintf("after the tools of %d chats", i+1))
+	}
+}
+
 // TestCanvasReadsNameNoOtherCanvas reads content at a canvas in reach. The gate must refuse a URI of
 // another session's canvas, or of a private one's, because a host may serve it.
 func TestCanvasReadsNameNoOtherCanvas(t *testing.T) {
