@@ -89,3 +89,18 @@ func TestQuestionNamesTheFilesThatChange(t *testing.T) {
 		}
 	}
 }
+
+// TestNullMembersOfAQuestionAreAbsent reads a question from a host that writes null for absent
+// members. The question must take an answer, as without these members. With a url, it must not.
+func TestNullMembersOfAQuestionAreAbsent(t *testing.T) {
+	for members, want := range map[string]notice.Form{
+		``:                             notice.Choice,
+		`,"url":null,"questions":null`: notice.Choice,
+		`,"url":"https://a.example"`:   notice.NoForm,
+	} {
+		_, e, ok := readQuestion("s:/1", []byte(`{"id":"q","chat":"ahp-chat:/1","kind":"chatInput","request":{"id":"r","message":"Go on?"`+members+`}}`))
+		if !ok || e.Answer != want {
+			t.Errorf("with the members %q, the form of the answer is %q; want %q", members, e.Answer, want)
+		}
+	}
+}

@@ -191,7 +191,7 @@ func (q *question) asked(e *notice.Event, raw []byte) {
 	list := ahp.ElementsOf(questions.Raw)
 	url, _ := ahp.MemberOf(raw, "url")
 	switch {
-	case q.request == "" || q.chat == "" || len(list) > 1 || url.Raw != nil:
+	case q.request == "" || q.chat == "" || len(list) > 1 || !ahp.IsNone(url.Raw):
 		return
 	case len(list) == 0:
 		e.Answer = notice.Choice
