@@ -506,3 +506,23 @@ func TestUnreadMessagesAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// TestNumbersAreReadAsInActions has a host that writes the integers of a snapshot in another notation
+// than digits. The snapshot must have the serverSeq that an action with the same number has:
+// otherwise, a viewer gets actions that the snapshot contains.
+func TestNumbersAreReadAsInActions(t *testing.T) {
+	for _, number := range []string{"7", "7.0", "70e-1", "0", "-1", "null", `"7"`, "7.5", "1e400"} {
+		action, err := ahp.Peek([]byte(`{"method":"action","params":{"channel":"a:/1","action":{},"serverSeq":` + number + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := ahp.Peek([]byte(`{"id":1,"result":{"snapshot":{"resource":"a:/1","state":{},"fromSeq":` + number + `}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := action.Said.Seq()
+		if got := readAnswer(response).seq; got != want {
+			t.Errorf("the snapshot has fromSeq %d for %s; want %d", got, number, want)
+		}
+	}
+}

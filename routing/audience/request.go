@@ -193,10 +193,8 @@ func idOf(raw []byte) (int64, error) { return strconv.ParseInt(string(raw), 10, 
 
 // seqOf parses a serverSeq. It returns 0 for an invalid one.
 func seqOf(raw []byte) int64 {
-	seq, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil {
-		return 0
-	}
+	said := ahp.Said{ServerSeq: raw}
+	seq, _ := said.Seq()
 	return seq
 }
 
