@@ -8,11 +8,11 @@ import { deflateRawSync } from 'node:zlib';
 import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, purpose, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
 import { isSigned, readChain, readGrant, signGrant } from '../src/sealed/grant';
 import { Link } from '../src/link';
-import { pin, pinOf, type Pin } from '../src/pins';
+import { pin, pinOf, unmark, unpin, type Pin } from '../src/pins';
 import { longVerifier, newDevice, publicText, readDevice, readPublic, sign, verify, type Device, type Secret } from '../src/sealed/keys';
 import { fromBase64, openLetter } from '../src/sealed/letter';
 import { Initiator, OtherKey } from '../src/sealed/noise';
-import { subscribe } from '../src/sealed/note';
+import { isSealed, subscribe } from '../src/sealed/note';
 import { forgetGiven } from '../src/sealed/open';
 import { SealedSocket } from '../src/sealed/socket';
 import { content, Half, heartbeat, readClose, readHeartbeat, readWelcome, Session } from '../src/sealed/record';
@@ -663,6 +663,9 @@ function database() {
   const store = {
     get: (key: string) => { const request: any = {}; later(() => { request.result = structuredClone(kept.get(key)); request.onsuccess?.(); }); return request; },
     put: (value: unknown, key: string) => { kept.set(key, structuredClone(value)); return {}; },
+    delete: (key: string) => { kept.delete(key); return {}; },
+    getAll: () => ({ result: [...kept.values()] }),
+    getAllKeys: () => ({ result: [...kept.keys()] }),
   };
   const db = { close() {}, transaction: () => { const t: any = { objectStore: () => store }; later(() => later(() => t.oncomplete())); return t; } };
   return { open: () => { const open: any = { result: db }; later(() => open.onsuccess()); return open; } };
@@ -677,4 +680,21 @@ test('changes of a pin at the same time are all kept', async () => {
   await Promise.all([subscribe('laptop', keys, 'target', true, { p256dh: 'key', auth: 'secret' }), forgetGiven('laptop', 'old'), forgetGiven('laptop', 'new')]);
   const is = await pinOf('laptop');
   assert.deepEqual([is?.push?.way, is?.given, is?.level], ['target', [], 'admin']);
+});
+
+// Removes the key of a sealed host, as a person does when the host shows another key. The browser still knows the host as
+// sealed, so notifications about it must still show nothing that only the relay says, until the person opens the host
+// unsealed. Another host, and an account's host of the same name, are not concerned.
+test('a host without a key stays sealed for notifications', async () => {
+  Object.assign(globalThis, { navigator: {}, indexedDB: database(), location: { origin: 'https://relay.example' } });
+  const known = () => Promise.all([isSealed('', 'laptop'), isSealed('', 'desk'), isSealed('work', 'laptop')]);
+  assert.deepEqual(await known(), [false, false, false]);
+  await pin({ relay: 'https://relay.example', host: 'laptop', key: bytes(vectors.host.public), grants: [], subject: 'ada', level: 'admin', end: 1, since: 1 } as Pin);
+  assert.deepEqual(await known(), [true, false, false]);
+  await unpin('laptop');
+  assert.deepEqual(await known(), [true, false, false]);
+  await unmark('laptop');
+  assert.deepEqual(await known(), [false, false, false]);
+  await unpin('laptop@work');
+  assert.deepEqual(await known(), [false, false, true]);
 });

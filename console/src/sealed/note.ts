@@ -1,7 +1,7 @@
 // Notifications of sealed hosts: see docs/sealed.md. The service worker opens them and seals the answers. The
 // page gives each host the keys of this browser's subscription.
 
-import { changePin, pinOf, pinsOf, vault, type Pin } from '../pins';
+import { changePin, markedAt, pinOf, pinsOf, vault, type Pin } from '../pins';
 import type { JsonObject } from '../ahp';
 import { base64url, concat, fromBase64url, hex, nameOfDevice, nameOfHost, purpose, utf8, type Bytes } from './bytes';
 import { base64, fromBase64, sealLetter } from './letter';
@@ -44,7 +44,7 @@ export async function openNote(told: Pushed, account: string): Promise<{ note: N
  * Whether this browser knows a host as sealed. If so, it shows nothing that only the relay reports about the
  * host's sessions.
  */
-export const isSealed = async (account: string, host: string) => 'indexedDB' in globalThis && (await pinsOf(account, host)).length > 0;
+export const isSealed = async (account: string, host: string) => 'indexedDB' in globalThis && ((await pinsOf(account, host)).length > 0 || markedAt(account, host));
 
 /** An answer that a sealed notification offers. */
 export interface SealedOffer { label: string; text: boolean; option: string; host: string; relay: string; account: string; event: string; nonce: string }

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-LSGSJB6X.js";import"./chunk-KUWH7MNT.js";import"./chunk-VZM2ROLI.js";import"./chunk-Z3XGA4ZQ.js";import"./chunk-AE6AG4AZ.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};
