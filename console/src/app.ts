@@ -79,7 +79,7 @@ export class App {
     return account ? account.token === undefined : this.byDevice;
   }
 
-  /** Whether the relay makes links to a host's sessions. The sessions of a sealed host are shared at the host only. */
+  /** Whether the relay makes links to a host's sessions. A sealed host shares its sessions itself. */
   sharesAt(host: string): boolean {
     return this.byDeviceAt(host) && !this.links.get(host)?.pinned && this.hosts.get(host)?.sealed !== true;
   }

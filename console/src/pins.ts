@@ -92,7 +92,7 @@ export async function marked(host: string): Promise<boolean> {
   return 'indexedDB' in globalThis && await vault<true | undefined>('readonly', (s) => s.get(markOf(host))) === true;
 }
 
-/** Whether an account's host is marked. A worker cannot use marked: it does not know the origin of the account's relay. */
+/** Whether an account's host is marked. A worker cannot use marked: it does not know the account's relay. */
 export async function markedAt(account: string, host: string): Promise<boolean> {
   const keys = await vault<IDBValidKey[]>('readonly', (s) => s.getAllKeys());
   return keys.map((k) => String(k).split(' ')).some(([what, ...names]) => what === 'sealed' && names.at(-1) === (account ? `${host}@${account}` : host));

@@ -136,9 +136,9 @@ function database() {
   return { open: () => { const open: any = { result: db }; later(() => open.onsuccess()); return open; } };
 }
 
-// Mutes a session of a sealed host, and one of a host that is not sealed. The relay must not get the URI of the sealed
-// host's session: its notifications do not name sessions, so the whole host is muted. Nor may the page offer links of
-// the relay to sessions of the sealed host.
+// Mutes a session at a sealed host, and one at another host. The relay must not get the URI of the sealed
+// host's session: its notifications do not name sessions, so the whole host is muted. Nor may the page offer the
+// relay's links to the sealed host's sessions.
 test('the relay learns no session of a sealed host from a mute or a link', async (t) => {
   const [had, sent] = [globalThis.fetch, [] as string[]];
   Object.assign(globalThis, { indexedDB: database(), fetch: async (url: any, init: any) => { sent.push(`${url} ${init?.body ?? ''}`); return had(url, init); } });

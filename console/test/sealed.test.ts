@@ -682,9 +682,9 @@ test('changes of a pin at the same time are all kept', async () => {
   assert.deepEqual([is?.push?.way, is?.given, is?.level], ['target', [], 'admin']);
 });
 
-// Removes the key of a sealed host, as a person does when the host shows another key. The browser still knows the host as
+// Removes a sealed host's key, as a person does when the host shows another key. The browser still knows the host as
 // sealed, so notifications about it must still show nothing that only the relay says, until the person opens the host
-// unsealed. Another host, and an account's host of the same name, are not concerned.
+// unsealed. Another host, and an account's host with the same name, are not concerned.
 test('a host without a key stays sealed for notifications', async () => {
   Object.assign(globalThis, { navigator: {}, indexedDB: database(), location: { origin: 'https://relay.example' } });
   const known = () => Promise.all([isSealed('', 'laptop'), isSealed('', 'desk'), isSealed('work', 'laptop')]);

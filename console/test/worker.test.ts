@@ -1,4 +1,4 @@
-// Tests of the service worker, sw.ts. TestConsolesScriptsPass runs this file.
+// Tests for the service worker, sw.ts. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -13,7 +13,7 @@ test('a text that an app shares is not sent with the request for the page', asyn
     caches: { match: async () => new Response('kept'), delete: async () => true },
     fetch: async (to: any) => { sent.push(typeof to === 'string' ? to : to.url); return new Response('new'); },
   });
-  Response.redirect = (to) => new Response(null, { status: 303, headers: { Location: String(to) } }); // that of Node.js takes no relative address
+  Response.redirect = (to) => new Response(null, { status: 303, headers: { Location: String(to) } }); // Node.js takes no relative address
   await import('../src/sw');
   const answer = async (request: object) => {
     let given: Promise<Response> | undefined;
