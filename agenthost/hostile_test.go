@@ -31,6 +31,7 @@ func TestAgentThatIgnoresACancel(t *testing.T) {
 		c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
 		c.prompt("t1", "hang")
 		c.until("chat/turnStarted")
+		synctest.Wait() // until the agent has the prompt, and hangs
 		began := time.Now()
 		c.dispatch(fakeChat, `{"type":"chat/turnCancelled","turnId":"t1","duration":1}`)
 		c.until("chat/turnCancelled")
