@@ -59,7 +59,7 @@ func newWorldOf(hellos []func(*link.Hello), agentCfg routing.AgentEndConfig, rel
 		agentCfg.Connect = w.connect
 	}
 	w.agent = routing.NewAgentEnd(agentCfg)
-	links := link.NewAgentLinks(w.net.bus("agent", ctx.Done()), link.AgentLinksConfig{
+	links := link.NewAgentLinks(w.net.bus(ctx, "agent"), link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: "agent1", Hello: w.agent.Hello(), Log: log,
 	}, w.agent)
 	w.wg.Go(func() { _ = links.Run(ctx) })
@@ -68,7 +68,7 @@ func newWorldOf(hellos []func(*link.Hello), agentCfg routing.AgentEndConfig, rel
 		hello := relay.Hello()
 		change(&hello)
 		up := make(chan struct{})
-		link := link.NewRelayLink(w.net.bus(fmt.Sprint("relay", i), ctx.Done()), link.RelayLinkConfig{
+		link := link.NewRelayLink(w.net.bus(ctx, fmt.Sprint("relay", i)), link.RelayLinkConfig{
 			Tenant: "t", Host: "h", Agent: "agent1", Relay: fmt.Sprint("relay", i), Hello: hello, Log: log,
 		}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 			relay.Start(answer, lines)
@@ -109,6 +109,15 @@ func pieces(data []byte, f func(flags byte, piece []byte)) {
 		f(flags, data[:size])
 		data = data[size:]
 	}
+}
+
+// joined returns the message that consists of the given pieces. Growing a large message piece by
+// piece would copy it several times.
+func joined(pieces [][]byte) []byte {
+	if len(pieces) == 1 {
+		return pieces[0]
+	}
+	return bytes.Join(pieces, nil)
 }
 
 // A hostConn is the host's end of a connection. It records the messages.
@@ -180,7 +189,7 @@ type clientConn struct {
 
 	mu      sync.Mutex
 	opened  chan struct{}
-	partial []byte
+	partial [][]byte // pieces of an incomplete message
 	got     [][]byte
 	code    ahp.CloseCode
 	stalled bool  // the client returns no credit
@@ -229,9 +238,9 @@ func (c *clientConn) Deliver(frames []routing.Frame) {
 			if flags&1 != 0 {
 				c.partial = nil
 			}
-			c.partial = append(c.partial, piece...)
+			c.partial = append(c.partial, piece)
 			if flags&2 != 0 {
-				c.got = append(c.got, c.partial)
+				c.got = append(c.got, joined(c.partial))
 				c.partial = nil
 			}
 		})

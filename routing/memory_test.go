@@ -1,6 +1,8 @@
 package routing_test
 
 import (
+	"bytes"
+	"context"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +35,7 @@ type memorySub struct {
 type memoryBus struct {
 	net  *memoryNet
 	name string
-	in   chan delivery
+	in   *queue[delivery]
 }
 
 type delivery struct {
@@ -43,19 +45,18 @@ type delivery struct {
 
 const latency = 5 * time.Microsecond
 
-func (n *memoryNet) bus(name string, done <-chan struct{}) *memoryBus {
-	b := &memoryBus{net: n, name: name, in: make(chan delivery, 1<<16)}
+func (n *memoryNet) bus(ctx context.Context, name string) *memoryBus {
+	b := &memoryBus{net: n, name: name, in: newQueue[delivery]()}
 	n.wg.Go(func() {
 		for {
-			select {
-			case <-done:
+			d, ok := b.in.take(ctx)
+			if !ok {
 				return
-			case d := <-b.in:
-				time.Sleep(latency)
-				select {
-				case d.into <- d.msg:
-				default: // like NATS, which drops messages for a slow subscriber
-				}
+			}
+			time.Sleep(latency)
+			select {
+			case d.into <- d.msg:
+			default: // like NATS, which drops messages for a slow subscriber
 			}
 		}
 	})
@@ -72,7 +73,7 @@ func (b *memoryBus) Publish(subject string, data []byte) error {
 	}
 	for _, s := range n.subs {
 		if matches(s.subject, subject) {
-			s.bus.in <- delivery{&nats.Msg{Subject: subject, Data: append([]byte(nil), data...)}, s.into}
+			s.bus.in.push(delivery{&nats.Msg{Subject: subject, Data: bytes.Clone(data)}, s.into})
 		}
 	}
 	return nil

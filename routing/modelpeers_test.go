@@ -662,7 +662,7 @@ type client struct {
 	sent    [][]byte
 	asked   int // number of messages passed to send
 	got     [][]byte
-	partial []byte
+	partial [][]byte
 	middle  bool
 	queued  int
 	opened  bool
@@ -875,12 +875,12 @@ func (c *client) take(flags byte, piece []byte) {
 	if first == c.middle {
 		c.world.fail("%s: piece with flags %d, in the middle of a message: %v", c.id, flags, c.middle)
 	}
-	c.partial = append(c.partial, piece...)
+	c.partial = append(c.partial, piece)
 	c.middle = !last
 	if !last {
 		return
 	}
-	message := c.partial
+	message := joined(c.partial)
 	c.partial = nil
 	c.got = append(c.got, message)
 	if number, ok := strings.CutPrefix(string(message[:min(len(message), 40)]), "request "); ok && !c.endedLocked() {

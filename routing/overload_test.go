@@ -19,9 +19,19 @@ import (
 
 const mib = 1 << 20
 
-// message returns a message with n bytes. It begins with the given number.
+// message returns a message with n bytes. It begins with the given number. A large message has
+// bytes only at some places, which show where a part belongs; filling it would take longer than
+// sending it.
 func message(number, n int) []byte {
-	m := bytes.Repeat([]byte{'x'}, n)
+	if n <= 4096 {
+		m := bytes.Repeat([]byte{'x'}, n)
+		copy(m, fmt.Sprint(number, " "))
+		return m
+	}
+	m := make([]byte, n)
+	for i := 0; i < n; i += 251 {
+		m[i] = byte(1 + i/251%255)
+	}
 	copy(m, fmt.Sprint(number, " "))
 	return m
 }
@@ -58,19 +68,21 @@ func (c *clientConn) send(t *testing.T, m []byte) {
 	c.sent = append(c.sent, m)
 }
 
-// TestLargestMessageFits stalls a client, and queues a message with 32 MiB for it, behind other
-// messages of various sizes. Messages totalling almost 7 MiB must fit into the queue beside it.
-// When the client reads again, it must receive everything.
+// TestLargestMessageFits stalls a client, and queues a message for it that is longer than the
+// queue's bound of 4 MiB, behind other messages of various sizes. The host must still be read
+// until messages totalling almost 3.5 MiB are queued beside it. When the client reads again, it
+// must receive everything.
 func TestLargestMessageFits(t *testing.T) {
+	const limit, largest = 4 * mib, 9 * mib
 	for name, before := range map[string][]int{
 		"first":                 {},
 		"behind small ones":     {100, 100, 100},
-		"behind what is large":  {2 * mib, 3 * mib},
-		"behind what is larger": {6 * mib, 100},
+		"behind what is large":  {mib, 3 * mib / 2},
+		"behind what is larger": {3 * mib, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				w := newWorld(1, routing.AgentEndConfig{})
+				w := newWorldWith(1, routing.AgentEndConfig{QueueLimit: limit}, routing.RelayEndConfig{Credit: mib / 2})
 				defer w.end()
 				c := w.dial(0)
 				c.stall()
@@ -79,21 +91,24 @@ func TestLargestMessageFits(t *testing.T) {
 					number++
 					return c.host.send(message(number, size), false, "")
 				}
-				if err := send(2 * mib); err != nil { // this message uses all credit
+				if err := send(mib); err != nil { // this message uses all credit
 					t.Fatal(err)
 				}
 				time.Sleep(time.Second)
-				for _, size := range append(before, 32*mib) {
+				for _, size := range append(before, largest) {
 					if err := send(size); err != nil {
 						t.Fatal(err)
 					}
-					if size < 32*mib {
+					if size < largest {
 						queued += size
 					}
 				}
-				for ; queued < 7*mib; queued += 64 << 10 {
+				for ; queued < limit*7/8; queued += 64 << 10 {
+					if c.host.conn.HeldBack() {
+						t.Fatalf("the host is not read beside the largest message, with %d KiB queued; want it read", queued>>10)
+					}
 					if err := send(64 << 10); err != nil {
-						t.Fatalf("sending beside the largest message, with %d KiB queued: %v; want no error", queued>>10, err)
+						t.Fatal(err)
 					}
 				}
 				c.takeAll()
@@ -131,7 +146,7 @@ func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string
 // go on for another client. If the client reads again in time, it must get everything. Otherwise,
 // only its connection ends, with ErrStalled.
 func TestSlowClientHoldsItsHostBack(t *testing.T) {
-	for _, size := range []int{400, 64 << 10, 3 * mib} {
+	for _, size := range []int{400, 64 << 10, 3 * mib / 2} {
 		for _, channel := range []string{"", "ahp-chat:/1"} {
 			for _, goesOn := range []bool{true, false} {
 				t.Run(fmt.Sprint(size, channel, goesOn), func(t *testing.T) {
@@ -143,11 +158,11 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 }
 
 func slowClient(t *testing.T, size int, channel string, goesOn bool) {
-	limit := 4 * mib
-	if size < mib { // less, because many small messages make the test slow
-		limit = mib / 2
+	limit, credit := 2*mib, mib/4
+	if size < 64<<10 { // less, because many small messages make the test slow
+		limit, credit = mib/8, mib/16
 	}
-	w := newWorld(1, routing.AgentEndConfig{QueueLimit: limit})
+	w := newWorldWith(1, routing.AgentEndConfig{QueueLimit: limit}, routing.RelayEndConfig{Credit: credit})
 	defer w.end()
 	slow, other := w.dial(0), w.dial(0)
 	for range 100 { // until the relay subscribes to the channel's bodies
@@ -178,7 +193,7 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 		sent += len(m)
 	}
 	slow.host.mu.Unlock()
-	if most := limit + 1*mib + 6*size; sent > most || sent < limit*3/8 {
+	if most := limit + credit + 6*size; sent > most || sent < limit*3/8 {
 		t.Errorf("the host's writes for the stalled client took %d bytes; want %d to %d", sent, limit*3/8, most)
 	}
 	if code := slow.closed(); code != 0 {
@@ -205,13 +220,13 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 // client.
 func TestSlowReaderIsNotClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentEndConfig{})
+		w := newWorldWith(1, routing.AgentEndConfig{QueueLimit: 2 * mib}, routing.RelayEndConfig{Credit: mib / 4})
 		defer w.end()
 		c := w.dial(0)
 		c.stall()
 		ended := make(chan error, 1)
 		w.wg.Go(func() {
-			_, err := c.host.read(w.ctx.Done(), 20, mib, "")
+			_, err := c.host.read(w.ctx.Done(), 20, mib/4, "")
 			ended <- err
 		})
 		for range 60 {
@@ -234,15 +249,15 @@ func TestSlowReaderIsNotClosed(t *testing.T) {
 	})
 }
 
-// TestLargeMessagesHaveTurns sends a message with 4 MiB to each of 12 clients at once, while the
-// queues may hold 16 MiB. All messages must arrive, and the queues stay within the bound. In a
+// TestLargeMessagesHaveTurns sends a message with 1 MiB to each of 12 clients at once, while the
+// queues may hold 4 MiB. All messages must arrive, and the queues stay within the bound. In a
 // second run, three stalled clients occupy memory too, and must not be closed before 6 s have
 // passed.
 func TestLargeMessagesHaveTurns(t *testing.T) {
-	const clients, size, bound = 12, 4 * mib, 16 * mib
+	const clients, size, bound = 12, mib, 4 * mib
 	for _, stalled := range []int{0, 3} {
 		inBubble(t, func(t *testing.T) {
-			w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size})
+			w := newWorldWith(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size}, routing.RelayEndConfig{Credit: mib / 4})
 			defer w.end()
 			var slow []*clientConn
 			for range stalled {
@@ -287,9 +302,9 @@ func TestLargeMessagesHaveTurns(t *testing.T) {
 // a second world, a client stalls for 30 s: it must be closed with 1013, so that the message for
 // the waiting client arrives.
 func TestShortFreezeClosesNoClient(t *testing.T) {
-	const size, bound = 8 * mib, 32 * mib
+	const size, bound, credit = mib, 4 * mib, mib / 8
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size})
+		w := newWorldWith(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size}, routing.RelayEndConfig{Credit: credit})
 		defer w.end()
 		read := func(c *clientConn) {
 			w.wg.Go(func() { _, _ = c.host.read(w.ctx.Done(), 1, size, "") })
@@ -322,7 +337,7 @@ func TestShortFreezeClosesNoClient(t *testing.T) {
 		}
 	})
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentEndConfig{MaxQueued: size + size/2, MaxFrame: size})
+		w := newWorldWith(1, routing.AgentEndConfig{MaxQueued: size + size/2, MaxFrame: size}, routing.RelayEndConfig{Credit: credit})
 		defer w.end()
 		gone, waits := w.dial(0), w.dial(0)
 		gone.stall()
@@ -343,10 +358,10 @@ func TestShortFreezeClosesNoClient(t *testing.T) {
 // not the third, whose queue is longest.
 func TestLongestStallIsClosedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentEndConfig{MaxQueued: 25 * mib})
+		w := newWorldWith(1, routing.AgentEndConfig{MaxQueued: 25 * mib / 8}, routing.RelayEndConfig{Credit: mib / 8})
 		defer w.end()
 		var list []*clientConn
-		for _, n := range []int{2 * mib, 3 * mib, 9 * mib} {
+		for _, n := range []int{2 * mib / 8, 3 * mib / 8, 9 * mib / 8} {
 			c := w.dial(0)
 			c.stall()
 			if err := c.host.send(message(1, n), false, ""); err != nil {
@@ -357,7 +372,7 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 		}
 		first, second, most := list[0], list[1], list[2]
 		good := w.dial(0)
-		if err := good.host.send(message(1, 16*mib), false, ""); err != nil {
+		if err := good.host.send(message(1, 2*mib), false, ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -453,7 +468,7 @@ func TestProbeReachesOnlyItsClient(t *testing.T) {
 	})
 }
 
-// TestHungHostHoldsTwoMessages sends four messages with 10 MiB to a host that reads nothing. Only
+// TestHungHostHoldsTwoMessages sends four messages with 3 MiB to a host that reads nothing. Only
 // the first may reach the host-agent's queue for the host; the others wait before that. All must
 // arrive when the host reads again.
 func TestHungHostHoldsTwoMessages(t *testing.T) {
@@ -465,7 +480,7 @@ func TestHungHostHoldsTwoMessages(t *testing.T) {
 		h.mu.Lock()
 		h.stuck = true
 		h.mu.Unlock()
-		const size = 10 * mib
+		const size = 3 * mib // longer than the credit and all queues on the way
 		all := make(chan [][]byte, 1)
 		go func() {
 			var sent [][]byte
@@ -502,19 +517,20 @@ func heap() int {
 	return int(sample[0].Value.Uint64())
 }
 
-// TestAllStreamsAreBounded sends to 100 stalled clients more than memory can hold. The host-agent
+// TestAllStreamsAreBounded sends to 40 stalled clients more than memory can hold. The host-agent
 // must close some of them with 1013, and memory must stay within the bound. A client that reads
 // must get everything.
 func TestAllStreamsAreBounded(t *testing.T) {
 	const (
-		clients = 100
-		bound   = 48 * mib
-		frame   = 64 << 10
+		clients = 40
+		bound   = 12 * mib
+		frame   = 32 << 10
+		credit  = mib / 4
 		// Further memory for clients and link: each connection's credit, and a window.
-		beside = clients*mib + 32*mib
+		beside = clients*credit + 16*mib
 	)
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound})
+		w := newWorldWith(1, routing.AgentEndConfig{MaxQueued: bound}, routing.RelayEndConfig{Credit: credit})
 		defer w.end()
 		good := w.dial(0)
 		var slow []*clientConn
@@ -568,22 +584,23 @@ func TestAllStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// TestFloodsToHungHostAreBounded sends a message with 4 MiB from each of 20 clients to a host that
+// TestFloodsToHungHostAreBounded sends a message with 1 MiB from each of 20 clients to a host that
 // reads nothing. Memory must stay within the bound. With room for every client's credit, all
 // messages must arrive when the host reads again. With less room, some clients must be closed with
 // 1013.
 func TestFloodsToHungHostAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T) { floodHungHost(t, 64*mib, false) })
-	inBubble(t, func(t *testing.T) { floodHungHost(t, 24*mib, true) })
+	inBubble(t, func(t *testing.T) { floodHungHost(t, 16*mib, false) })
+	inBubble(t, func(t *testing.T) { floodHungHost(t, 6*mib, true) })
 }
 
 func floodHungHost(t *testing.T, bound int, some bool) {
 	const (
 		clients = 20
-		size    = 4 * mib
-		beside  = clients*mib + 32*mib
+		size    = mib
+		credit  = mib / 4
+		beside  = clients*credit + 4*mib // the credit of each client, and pieces on the way
 	)
-	w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size})
+	w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size, Credit: credit})
 	defer w.end()
 	m := message(1, size)
 	before := heap()
@@ -626,12 +643,12 @@ func floodHungHost(t *testing.T, bound int, some bool) {
 	}
 }
 
-// TestUnreadAnswersOfACrowdStayAtTheHost lets 40 new clients request 8 answers each and read none.
+// TestUnreadAnswersOfACrowdStayAtTheHost lets 24 new clients request 8 answers each and read none.
 // For them, the host-agent must read from the host little more than their initial credit. It must
 // read all answers for a new client that reads, and for a client that has read before and then
-// stalls. When 38 clients and that one read again, it must read all answers for the remaining two.
+// stalls. When 22 clients and that one read again, it must read all answers for the remaining two.
 func TestUnreadAnswersOfACrowdStayAtTheHost(t *testing.T) {
-	const stalled, answers, size, credit = 40, 8, 100 << 10, 64 << 10
+	const stalled, answers, size, credit = 24, 8, 100 << 10, 64 << 10
 	inBubble(t, func(t *testing.T) {
 		w := newWorldWith(1, routing.AgentEndConfig{MaxQueued: 64 * mib}, routing.RelayEndConfig{Credit: credit, MostCredit: mib})
 		defer w.end()
