@@ -276,7 +276,7 @@ func AddKeys(dir string, made, signs time.Time) (SetInfo, error) {
 	}
 	s, err := writeSet(tmp, setTimes{made.UTC(), signs.UTC()})
 	if err == nil {
-		err = atomicfile.KeepOwner(path, filepath.Join(tmp, tokenFile), filepath.Join(tmp, operatorFile), filepath.Join(tmp, accountFile), filepath.Join(tmp, setFile), tmp)
+		err = atomicfile.KeepOwner(path, tmp)
 	}
 	if err == nil {
 		err = os.Rename(tmp, filepath.Join(path, setPrefix+s.id))

@@ -378,13 +378,7 @@ func (s *seals) removeDevice(what string, owner bool) error {
 // endRemoved ends the connections of removed devices, and then replaces the keys for
 // remembered sessions that these devices have.
 func (s *seals) endRemoved() {
-	for _, c := range s.agent.clients.every() {
-		if seal := c.conn.seal; seal == nil || !s.removedOf(seal.device) || c.kicked.Swap(true) {
-			continue
-		}
-		c.conn.Close(ahp.CloseTokenEnded, removedReason)
-		c.cancel()
-	}
+	s.endAll(func(seal *sealing) bool { return s.removedOf(seal.device) }, ahp.CloseTokenEnded, removedReason)
 	if keeper := s.agent.last.keeper; keeper != nil {
 		keeper.HolderEnded()
 	}
@@ -402,11 +396,16 @@ func (s *seals) isFormer(seal *sealing) bool {
 
 // endFormer ends the connections with authority from before a pairing. The devices connect again.
 func (s *seals) endFormer() {
+	s.endAll(s.isFormer, ahp.CloseResync, "this device, or one that has admitted it, was paired again")
+}
+
+// endAll ends the sealed connections that ends selects.
+func (s *seals) endAll(ends func(*sealing) bool, code ahp.CloseCode, reason string) {
 	for _, c := range s.agent.clients.every() {
-		if seal := c.conn.seal; seal == nil || !s.isFormer(seal) || c.kicked.Swap(true) {
+		if seal := c.conn.seal; seal == nil || !ends(seal) || c.kicked.Swap(true) {
 			continue
 		}
-		c.conn.Close(ahp.CloseResync, "this device, or one that has admitted it, was paired again")
+		c.conn.Close(code, reason)
 		c.cancel()
 	}
 }

@@ -23,7 +23,7 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	case "initialize", "reconnect":
 		w.greeted(&call, result.Raw)
 		w.carriers(result)
-		w.subscribed(&call, takenUp(result.Raw, slices.Clone(call.Resumed)))
+		w.subscribed(&call, takenUp(result.Raw, call.Resumed))
 	case "subscribe":
 		w.carriers(result)
 		w.subscribed(&call, []string{call.Channel})
@@ -95,6 +95,7 @@ func takenUp(result []byte, asked []string) []string {
 	if !ahp.IsObject(result) || ahp.Members(result, m[:]) != nil {
 		return nil
 	}
+	asked = slices.Clone(asked) // the reading of the request has the same list
 	var named []string
 	among := func(list []ahp.Member) {
 		for i := range list {

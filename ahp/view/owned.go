@@ -1,6 +1,7 @@
 package view
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
@@ -119,13 +120,18 @@ func (h *Host) Owners(uri string) (list []string) {
 	uri = h.key(uri)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	every := func(Thing) bool { return true }
+	add := func(o *owned) {
+		for l := range h.heldLocked(uri, o) {
+			list = append(list, l.of)
+		}
+	}
 	if o, ok := h.owned.Get(uri); ok {
-		return h.addOwnersLocked(list, uri, o, every)
+		add(o)
+		return list
 	}
 	for end := len(uri); end > 0 && h.prefixes.Len() > 0; end-- {
 		if o, ok := h.prefixes.Get(uri[:end]); ok {
-			list = h.addOwnersLocked(list, uri, o, every)
+			add(o)
 		}
 	}
 	return list
@@ -139,25 +145,29 @@ func (h *Host) ContentOf(uri string) []string { return h.naming(uri, Content) }
 func (h *Host) Hinted(uri string) []string { return h.naming(uri, Hint) }
 
 // naming returns the channels that name a URI as this thing.
-func (h *Host) naming(uri string, thing Thing) []string {
+func (h *Host) naming(uri string, thing Thing) (list []string) {
 	uri = h.key(uri)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	o, ok := h.named.Get(uri)
-	if !ok {
-		return nil
-	}
-	return h.addOwnersLocked(nil, uri, o, func(t Thing) bool { return t == thing })
-}
-
-func (h *Host) addOwnersLocked(list []string, uri string, o *owned, as func(Thing) bool) []string {
-	for i := range o.links {
-		l := &o.links[i]
-		if holds, _ := h.holdsLocked(uri, l); holds && as(l.thing) {
-			list = append(list, l.of)
+	if o, ok := h.named.Get(uri); ok {
+		for l := range h.heldLocked(uri, o) {
+			if l.thing == thing {
+				list = append(list, l.of)
+			}
 		}
 	}
 	return list
+}
+
+// heldLocked returns the links of a URI that still hold.
+func (h *Host) heldLocked(uri string, o *owned) iter.Seq[*link] {
+	return func(yield func(*link) bool) {
+		for i := range o.links {
+			if holds, _ := h.holdsLocked(uri, &o.links[i]); holds && !yield(&o.links[i]) {
+				return
+			}
+		}
+	}
 }
 
 // Belonging returns the URIs that belong to a channel, according to the host.
@@ -167,9 +177,8 @@ func (h *Host) Belonging(channel string) (list []string) {
 	channel = h.key(channel)
 	for _, uri := range h.owned.Keys() {
 		o, _ := h.owned.Peek(uri)
-		for i := range o.links {
-			l := &o.links[i]
-			if holds, _ := h.holdsLocked(uri, l); holds && l.of == channel {
+		for l := range h.heldLocked(uri, o) {
+			if l.of == channel {
 				list = append(list, uri)
 				break
 			}

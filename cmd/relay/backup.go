@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"ahprelay/auth"
@@ -111,27 +110,18 @@ func (c *restoreCmd) Run(_ context.Context, s *streams) error {
 	if err == nil {
 		_, err = auth.ExistingKeys(c.DataDir)
 	}
+	var dir string
 	if err == nil {
-		err = keepOwner(c.DataDir)
+		dir, err = filepath.EvalSymlinks(c.DataDir) // as for a backup
+	}
+	if err == nil {
+		err = atomicfile.KeepOwner(dir, dir)
 	}
 	if err != nil {
 		return fmt.Errorf("restore into %s: %w", c.DataDir, err)
 	}
 	_, err = fmt.Fprintf(s.out, "restored into %s; on a relay outside a cluster, revocations since the backup are lost\n", c.DataDir)
 	return err
-}
-
-// keepOwner gives everything below a restored directory to the directory's owner.
-func keepOwner(dir string) error {
-	var paths []string
-	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, _ fs.DirEntry, err error) error {
-		if name != "." {
-			paths = append(paths, filepath.Join(dir, name))
-		}
-		return err
-	})
-	slices.Reverse(paths) // files before their directories
-	return errors.Join(err, atomicfile.KeepOwner(dir, paths...))
 }
 
 // maxRestored bounds a file in a backup, far above any file of a data directory, in

@@ -39,20 +39,28 @@ func (w *world) wantBlind(n int) {
 	}
 }
 
+// sealedWorld returns a world with a sealed host, whose sessions s:/1, s:/2 and so on have said
+// the texts. Their records have been written.
+func sealedWorld(t *testing.T, texts ...string) *world {
+	w := newWorld(t, Turns)
+	w.sealed = true
+	w.start(Turns)
+	w.keeper.Listed()
+	for i, text := range texts {
+		w.say(fmt.Sprint("s:/", i+1), text, 1)
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	return w
+}
+
 // TestSealedRecordsAreBlind writes the records of a sealed host. Their IDs must depend on the
 // host's key. A device must get only the IDs of its own sessions, and the list must have the
 // version of each record.
 func TestSealedRecordsAreBlind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Turns)
+		w := sealedWorld(t, "one", "two")
 		defer func() { w.stop() }()
-		w.sealed = true
-		w.start(Turns)
-		w.keeper.Listed()
-		w.say("s:/1", "one", 1)
-		w.say("s:/2", "two", 1)
-		time.Sleep(time.Minute)
-		synctest.Wait()
 		w.wantBlind(3)
 		id := w.keeper.idOf("s:/1")
 		if got := w.content(id); !strings.Contains(got, "one") {
@@ -78,15 +86,8 @@ func TestSealedRecordsAreBlind(t *testing.T) {
 // reading the host.
 func TestSealedHoldersEndAtTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Turns)
+		w := sealedWorld(t, "one", "two")
 		defer func() { w.stop() }()
-		w.sealed = true
-		w.start(Turns)
-		w.keeper.Listed()
-		w.say("s:/1", "one", 1)
-		w.say("s:/2", "two", 1)
-		time.Sleep(time.Minute)
-		synctest.Wait()
 		holder := func(name string, life time.Duration, rests ...string) Keys {
 			t.Helper()
 			given, err := w.keeper.Keys(all, Holder{Holder: auth.Holder{Token: name, Subject: "ada"}, End: time.Now().Add(life), Rests: rests})
@@ -144,14 +145,8 @@ func TestRelayCannotExchangeRecordsAtARenewal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Turns)
+				w := sealedWorld(t, "earlier words", "two")
 				defer func() { w.stop() }()
-				w.sealed = true
-				w.start(Turns)
-				w.keeper.Listed()
-				w.say("s:/1", "earlier words", 1)
-				w.say("s:/2", "two", 1)
-				time.Sleep(time.Minute)
 				earlier := w.record(w.keeper.idOf("s:/1"))
 				w.say("s:/1", "latest words", 1)
 				time.Sleep(time.Minute)
@@ -233,14 +228,8 @@ func TestSealingWipesTheRecords(t *testing.T) {
 // holder, whose removal would then go unnoticed.
 func TestSealedHoldersStayKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Turns)
+		w := sealedWorld(t, "one")
 		defer func() { w.stop() }()
-		w.sealed = true
-		w.start(Turns)
-		w.keeper.Listed()
-		w.say("s:/1", "one", 1)
-		time.Sleep(time.Minute)
-		synctest.Wait()
 		hand := func(subject, device string) error {
 			_, err := w.keeper.Keys(all, Holder{Holder: auth.Holder{Subject: subject}, End: time.Now().Add(time.Hour), Rests: []string{device}})
 			return err
@@ -273,14 +262,8 @@ func TestSealedHoldersStayKnown(t *testing.T) {
 // the second grant permits less, the removal of the first must renew the keys, too.
 func TestRenewedGrantIsTheSameHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Turns)
+		w := sealedWorld(t, "one")
 		defer func() { w.stop() }()
-		w.sealed = true
-		w.start(Turns)
-		w.keeper.Listed()
-		w.say("s:/1", "one", 1)
-		time.Sleep(time.Minute)
-		synctest.Wait()
 		hand := func(policy gate.Policy, life time.Duration, grant string) {
 			t.Helper()
 			_, err := w.keeper.Keys(policy, Holder{Holder: auth.Holder{Subject: "ada"}, End: time.Now().Add(life), Rests: []string{grant, "laptop", "phone"}})

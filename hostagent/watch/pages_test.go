@@ -116,7 +116,7 @@ func TestSessionsOfAllPagesAreWatched(t *testing.T) {
 	})
 }
 
-// TestEndlessListsEnd has a host whose every page names a next one. The Watch must stop to request
+// TestEndlessListsEnd has a host that names a next page in each page. The Watch must stop to request
 // pages, and report what it knows.
 func TestEndlessListsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

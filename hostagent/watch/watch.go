@@ -81,7 +81,7 @@ type Watch struct {
 	sessions map[string]*session
 	asked    map[int64]string // pending requests: the subscribed URI, or "" for listSessions
 	touched  map[string]bool  // sessions changed since listSessions was sent, or in earlier pages; nil once the last page has arrived
-	listed   int              // pages of the list that have arrived, and the sessions in them
+	listed   int              // number of pages and sessions of the list that have arrived
 	nextID   int64
 	sock     Socket
 	open     map[string]*question // by event id

@@ -3,13 +3,16 @@
 package atomicfile
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"syscall"
 )
 
 // KeepOwner gives files that root has made to the owner of a directory, so that a service
-// that owns the directory can read them. For any other user, it does nothing. Name the files of
-// a new directory before that directory.
+// that owns the directory can read them. A path may be a directory, with everything below it.
+// For any other user than root, it does nothing.
 func KeepOwner(dir string, paths ...string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -22,7 +25,17 @@ func KeepOwner(dir string, paths ...string) error {
 	if !ok || owner.Uid == 0 {
 		return nil
 	}
+	var all []string
 	for _, path := range paths {
+		err := filepath.WalkDir(path, func(path string, _ fs.DirEntry, err error) error {
+			all = append(all, path)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, path := range slices.Backward(all) { // files before their directories
 		if err := os.Lchown(path, int(owner.Uid), int(owner.Gid)); err != nil {
 			return err
 		}
