@@ -113,7 +113,7 @@ func (a *AgentLinks) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			a.endAll(context.Cause(ctx))
+			a.endAll()
 			return context.Cause(ctx)
 		case msg := <-a.in:
 			a.receive(msg)
@@ -156,8 +156,11 @@ func (a *AgentLinks) Resumed() {
 	}
 }
 
-// errRelayGone ends a link because its relay has crashed.
-var errRelayGone = errors.New("relay is gone")
+// Reasons for which a host-agent ends a link.
+var (
+	errRelayGone    = errors.New("relay is gone") // the relay has crashed
+	errAgentStopped = errors.New("host-agent stopped")
+)
 
 // RelaysGone ends the links to relay instances that have crashed. A call has no effect
 // on an instance that the previous call named too: if such an instance has opened a link
@@ -173,7 +176,6 @@ func (a *AgentLinks) RelaysGone(relays []string) {
 	a.gone = relays
 	a.mu.Unlock()
 	for _, b := range ended {
-		_ = a.bus.Publish(b.subject, Bye(b.link.version, b.link.epoch, errRelayGone.Error()))
 		a.end(b, errRelayGone)
 	}
 }
@@ -346,7 +348,8 @@ func (a *AgentLinks) open(relay string, version byte, offer Hello, tags *linkSea
 	return nil
 }
 
-// end removes a link and reports its end to the traffic, once.
+// end removes a link and reports its end to the traffic, once. It tells the relay the reason,
+// unless the relay has ended or replaced the link.
 func (a *AgentLinks) end(b *boundLink, reason error) {
 	a.mu.Lock()
 	known := false
@@ -365,18 +368,20 @@ func (a *AgentLinks) end(b *boundLink, reason error) {
 	a.order = rest
 	a.mu.Unlock()
 	if known {
+		if !errors.Is(reason, ErrBye) && !errors.Is(reason, ErrReplaced) {
+			_ = a.bus.Publish(b.subject, Bye(b.link.version, b.link.epoch, reason.Error())) // if it is lost, refuseStray repeats it
+		}
 		a.cfg.Log.Info("link ended", "epoch", b.link.epoch, "reason", reason)
 		b.traffic.Ended(reason)
 	}
 }
 
-func (a *AgentLinks) endAll(reason error) {
+func (a *AgentLinks) endAll() {
 	a.mu.Lock()
 	links := a.order
 	a.mu.Unlock()
 	for _, b := range links {
-		_ = a.bus.Publish(b.subject, Bye(b.link.version, b.link.epoch, "host-agent stopped"))
-		a.end(b, reason)
+		a.end(b, errAgentStopped)
 	}
 }
 
