@@ -73,9 +73,16 @@ func newWorldAt(t *testing.T, relay gateway.RelayConfig, change func(*connect.Co
 	}
 	t.Cleanup(server.Stop)
 	w := &world{log: &locked.Buffer{}, tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), file: filepath.Join(t.TempDir(), "token")}
-	if w.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: relay}); err != nil {
+	parts := &locked.Buffer{} // log of relay and host-agent
+	cfg := stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: relay, Log: slog.New(slog.NewTextHandler(parts, nil))}
+	if w.Stack, err = stack.Start(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of relay and host-agent:\n%s", parts)
+		}
+	})
 	t.Cleanup(w.Stack.Close)
 	w.writeToken(t, nil)
 	w.relay = connect.NewRelay(w.Relay.URL(), connect.FileTokens(w.file))
