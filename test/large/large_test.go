@@ -32,7 +32,7 @@ const (
 	smallClients = 20
 
 	// patience limits each step, on a slow machine too.
-	patience = 2 * time.Minute
+	patience = 4 * time.Minute
 )
 
 // newSite starts relay, host-agent and host. It returns the site, and a directory to
@@ -52,6 +52,9 @@ func newSiteOf(tb testing.TB, cfg procs.Config) (site *procs.Site, root string) 
 	root = tb.TempDir()
 	cfg.Bench = procs.Bench{Programs: programs, Dir: tb.TempDir()}
 	cfg.HostFlags = append([]string{"--root", root, "--writable"}, cfg.HostFlags...)
+	// The client's library ends a connection if it cannot answer a ping within 5 s, as when the
+	// ping arrives just before the client sends a large message.
+	cfg.RelayFlags = append([]string{"--ping", (2 * patience).String()}, cfg.RelayFlags...)
 	site, err = procs.Start(tb.Context(), cfg)
 	if err != nil {
 		tb.Fatal(err)
