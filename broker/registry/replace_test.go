@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -24,9 +25,7 @@ func TestReplacedRelaysLoseNothing(t *testing.T) {
 			}
 			for round := range rounds {
 				m, other := members[round], members[(round+1)%3]
-				if err := other.Enrol("acme", fmt.Sprint("before-", round)); err != nil {
-					t.Fatal(err)
-				}
+				enrol(t, other, fmt.Sprint("before-", round))
 				m.crash()
 				if m.server.Store = t.TempDir(); ownNames {
 					m.server.Name += "-next"
@@ -41,9 +40,7 @@ func TestReplacedRelaysLoseNothing(t *testing.T) {
 						t.Errorf("replacement %d does not know host %d; want it known", round, i)
 					}
 				}
-				if err := m.Enrol("acme", fmt.Sprint("after-", round)); err != nil {
-					t.Errorf("enrolling a host at replacement %d: %v; want no error", round, err)
-				}
+				enrol(t, m, fmt.Sprint("after-", round))
 			}
 		})
 	}
@@ -57,9 +54,7 @@ func TestLostMajorityIsReplacedInPlace(t *testing.T) {
 	for _, m := range members {
 		awaitWhole(t, m)
 	}
-	if err := members[0].Enrol("acme", "laptop"); err != nil {
-		t.Fatal(err)
-	}
+	enrol(t, members[0], "laptop")
 	for _, m := range members[1:] {
 		m.crash()
 		m.server.Store = t.TempDir()
@@ -78,9 +73,20 @@ func TestLostMajorityIsReplacedInPlace(t *testing.T) {
 		awaitWhole(t, m)
 		natssite.Eventually(t, m.name+" knows the host", func() bool { _, known := m.Lookup("acme", "laptop"); return known })
 	}
-	if err := members[2].Enrol("acme", "desktop"); err != nil {
-		t.Error(err)
-	}
+	enrol(t, members[2], "desktop")
+}
+
+// enrol enrols a host at a member. Like a host-agent, it tries again while the store cannot be used:
+// directly after replacements, a write may wait for the election of a leader.
+func enrol(t *testing.T, m *member, host string) {
+	t.Helper()
+	natssite.Eventually(t, m.name+" enrols "+host, func() bool {
+		err := m.Enrol("acme", host)
+		if err != nil && !errors.Is(err, registry.ErrStoreAway) {
+			t.Fatalf("enrolling %s at %s: %v; want no error, or ErrStoreAway", host, m.name, err)
+		}
+		return err == nil
+	})
 }
 
 // awaitWhole waits until a member has complete copies of all streams.
