@@ -198,3 +198,50 @@ func TestResultsHaveEventsOfTheirOwn(t *testing.T) {
 		})
 	}
 }
+
+// A readHook calls read before it returns each message of the host.
+type readHook struct {
+	*pagingHost
+	read func(message string)
+}
+
+func (h readHook) Read() ([]byte, bool, error) {
+	message, binary, err := h.pagingHost.Read()
+	h.read(string(message))
+	return message, binary, err
+}
+
+// TestRelistBetweenPages calls Relist while the host lists its sessions in pages, as when a person shows a
+// private session again. Summary must then get the whole summary of each session again, also of those in
+// the pages before the call.
+func TestRelistBetweenPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w *watch.Watch
+		var events []string
+		host := &pagingHost{sessions: []string{"x:/0", "x:/1", "x:/2"}, before: func(int) string { return "" }, messages: make(chan string, 16)}
+		ctx, cancel := context.WithCancel(t.Context())
+		w = watch.New(watch.Config{
+			Ledger: notice.NewLedger("agent"), Log: slog.New(slog.DiscardHandler),
+			Dial: func(context.Context) (watch.Socket, error) {
+				return readHook{host, func(message string) {
+					if strings.Contains(message, "items") && slices.Contains(events, "x:/1") && !slices.Contains(events, "relist") {
+						events = append(events, "relist")
+						w.Relist()
+					}
+				}}, nil
+			},
+			Summary: func(session string, _ []byte, _ bool) { events = append(events, session) },
+			Listed:  func() { events = append(events, "listed") },
+		})
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.Run(ctx) }()
+		time.Sleep(settle)
+		synctest.Wait()
+		if got, want := strings.Join(events, " "), "x:/0 x:/1 relist x:/2 listed x:/0 x:/1 x:/2 listed"; got != want {
+			t.Errorf("the events are %q; want %q", got, want)
+		}
+		cancel()
+		close(host.messages)
+		<-ended
+	})
+}

@@ -82,6 +82,7 @@ type Watch struct {
 	asked    map[int64]string // pending requests: the subscribed URI, or "" for listSessions
 	touched  map[string]bool  // sessions changed since listSessions was sent, or in earlier pages; nil once the last page has arrived
 	listed   int              // number of pages and sessions of the list that have arrived
+	relist   bool             // the list is requested again after its last page
 	nextID   int64
 	sock     Socket
 	open     map[string]*question // by event id
@@ -210,7 +211,7 @@ func (w *Watch) greet(sock Socket) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sock, w.nextID, w.asked, w.touched, w.listed = sock, 1, map[int64]string{}, map[string]bool{}, 0
+	w.sock, w.nextID, w.asked, w.touched, w.listed, w.relist = sock, 1, map[int64]string{}, map[string]bool{}, 0, false
 	for _, s := range w.sessions {
 		s.follows = false
 	}
@@ -222,7 +223,8 @@ func (w *Watch) greet(sock Socket) error {
 func (w *Watch) Relist() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sock == nil || w.touched != nil { // the list is still to come
+	if w.sock == nil || w.touched != nil { // the list, or a part of it, is still to come
+		w.relist = w.listed > 0
 		return
 	}
 	w.touched = map[string]bool{}
@@ -372,6 +374,10 @@ func (w *Watch) listLocked(items []byte, next string) error {
 	}
 	if w.cfg.Listed != nil {
 		w.cfg.Listed()
+	}
+	if w.relist {
+		w.relist, w.touched = false, map[string]bool{}
+		return w.askLocked("listSessions", "ahp-root://", "", "")
 	}
 	return nil
 }
