@@ -48,14 +48,28 @@ func Words(status int) string {
 	return "idle"
 }
 
-// Sessions lists the host's sessions.
-func (c *Client) Sessions(ctx context.Context) ([]Summary, error) {
-	result, err := c.Call(ctx, "listSessions", map[string]any{"channel": RootChannel})
-	if err != nil {
-		return nil, err
+// mostSessions bounds the sessions that Sessions requests. Each page counts, too.
+const mostSessions = 4096
+
+// Sessions lists the host's sessions. The host may list them in pages.
+func (c *Client) Sessions(ctx context.Context) (all []Summary, err error) {
+	params := map[string]any{"channel": RootChannel}
+	for pages := 1; ; pages++ {
+		result, err := c.Call(ctx, "listSessions", params)
+		if err != nil {
+			return nil, err
+		}
+		var page struct{ Items []Summary }
+		if err := json.Unmarshal(result, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		next := ahp.TextOf(result, "nextCursor")
+		if next == "" || len(all)+pages >= mostSessions {
+			return all, nil
+		}
+		params["cursor"] = next
 	}
-	var list struct{ Items []Summary }
-	return list.Items, json.Unmarshal(result, &list)
 }
 
 // A Session is a session's state.

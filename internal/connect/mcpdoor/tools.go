@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -110,6 +111,8 @@ func (d *Door) listSessions(ctx context.Context, in hostInput) (string, error) {
 	if len(list) == 0 {
 		return "No sessions.", nil
 	}
+	// Hosts list sessions in different orders. The latest are shown, the last of them at the end.
+	slices.SortStableFunc(list, func(a, b client.Summary) int { return strings.Compare(a.Modified, b.Modified) })
 	var b strings.Builder
 	for _, s := range list[max(0, len(list)-maxSessions):] {
 		fmt.Fprintf(&b, "%s (%s, %s): %s\n", s.Session, s.Provider, client.Words(s.Status), s.Title)

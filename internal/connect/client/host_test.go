@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"ahprelay/ahp"
+)
+
+// answered returns a client whose host gives answers: the result for a request's method and params.
+func answered(t *testing.T, result func(method string, params []byte) string) *Client {
+	t.Helper()
+	c := &Client{out: make(chan []byte), closed: make(chan struct{}), ended: make(chan struct{}), calls: map[string]chan reply{}}
+	served := make(chan struct{})
+	t.Cleanup(func() {
+		close(c.closed)
+		<-served
+	})
+	go func() {
+		defer close(served)
+		host := (*messages)(c)
+		for {
+			request, err := host.Read()
+			if err != nil {
+				return
+			}
+			env, err := ahp.Peek(request)
+			if err != nil {
+				t.Errorf("the client sends %s: %v", request, err)
+				return
+			}
+			if err := host.Write(ahp.AppendResult(nil, env.ID, []byte(result(string(env.Method), env.Params)))); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	return c
+}
+
+// TestSessionsOfAllPagesAreListed has a host that lists its sessions in pages. Sessions must return
+// those of all pages, in the host's order. At a host whose list does not end, the requests must.
+func TestSessionsOfAllPagesAreListed(t *testing.T) {
+	for name, pages := range map[string]int{"three pages": 3, "an endless list": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			c := answered(t, func(_ string, params []byte) string {
+				asked++
+				page := 0
+				_, _ = fmt.Sscan(ahp.TextOf(params, "cursor"), &page)
+				next := fmt.Sprintf("%q", fmt.Sprint(page+1))
+				if page == pages-1 {
+					next = "null"
+				}
+				return fmt.Sprintf(`{"items":[{"resource":"x:/%d"}],"nextCursor":%s}`, page, next)
+			})
+			list, err := c.Sessions(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range list {
+				if want := fmt.Sprint("x:/", i); s.Session != want {
+					t.Fatalf("session %d is %s; want %s", i, s.Session, want)
+				}
+			}
+			if len(list) < min(pages, 1000) || asked > mostSessions {
+				t.Errorf("Sessions has returned %d sessions with %d requests; want all, or many with at most %d requests", len(list), asked, mostSessions)
+			}
+		})
+	}
+}
