@@ -83,7 +83,7 @@ func (c *installCmd) arguments() ([]string, error) {
 			return nil, fmt.Errorf("run host-agent up %s first, and have it approved: %w", a.Up.URL, err)
 		}
 		first := []string{"up", "--no-qr"}
-		if a.Up.CredentialsFile == "" {
+		if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--credentials-file") }) {
 			first = append(first, "--credentials-file", file)
 		}
 		args = append(first, args[1:]...)

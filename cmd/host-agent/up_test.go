@@ -274,10 +274,21 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Errorf("install with the credential file of up: %s, %v; want no error", out, err)
 	}
 	_, _ = do("uninstall")
+	unit := filepath.Join(home, ".config", "systemd", "user", "ahp-host-agent.service")
+	t.Setenv("AHP_AGENT_CREDENTIALS_FILE", file) // the service does not get the variable
+	if out, err := do("install", "up", "https://elsewhere.example.com"); err != nil {
+		t.Errorf("install with the credential file in the environment: %s, %v; want no error", out, err)
+	}
+	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), file) {
+		t.Errorf("the unit lacks the credential file %s of the environment:\n%s", file, text)
+	}
+	if err := os.Unsetenv("AHP_AGENT_CREDENTIALS_FILE"); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = do("uninstall")
 	if out, err := do("install", "up", "https://relay.example.com"); err != nil || !strings.Contains(out, "journalctl --user") {
 		t.Fatalf("install prints %s, %v; want the command journalctl", out, err)
 	}
-	unit := filepath.Join(home, ".config", "systemd", "user", "ahp-host-agent.service")
 	text, err := os.ReadFile(unit)
 	if err != nil {
 		t.Fatal(err)
