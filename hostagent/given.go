@@ -2,7 +2,6 @@ package hostagent
 
 import (
 	"encoding/json"
-	"strconv"
 	"sync"
 	"time"
 
@@ -138,7 +137,7 @@ func (g givenGate) FromHost(_ []byte, env *ahp.Envelope, _ *view.Reading) gate.D
 		if rejected, _ := ahp.MemberOf(env.Params, "rejectionReason"); !ahp.IsNone(rejected.Raw) {
 			break
 		}
-		seq, err := strconv.ParseInt(string(env.Said.ServerSeq), 10, 64)
+		seq, err := env.Said.Seq()
 		if err != nil {
 			break
 		}

@@ -16,8 +16,8 @@ func confirms(clientID, call string, seq int, more string) string {
 }
 
 // TestAnswersNameTheirGiver has two people confirm tool calls. The request relay/answers must
-// return who answered on which device, in the host's order. Only a client that is subscribed to the
-// chat may get this.
+// return who answered on which device, in the host's order, also if the host writes serverSeq as a
+// floating-point number. Only a client that is subscribed to the chat may get this.
 func TestAnswersNameTheirGiver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		enter := func(subject, device string) (*remote, *fakeSocket) {
@@ -49,7 +49,7 @@ func TestAnswersNameTheirGiver(t *testing.T) {
 		adas.toUs <- confirms("client-ada", "both", 7, "")
 		adas.toUs <- confirms("client-bob", "of bob, seen by ada", 9, "")
 		adas.toUs <- confirms("client-ada", "refused", 10, `,"rejectionReason":"no"`)
-		bobs.toUs <- confirms("client-bob", "second", 11, "")
+		bobs.toUs <- strings.Replace(confirms("client-bob", "second", 11, ""), ":11,", ":11.0,", 1)
 		got := asks(ada)
 		for _, want := range []string{`"id":"both","subject":"ada","device":"phone","at":`, `"id":"second","subject":"bob","at":`} {
 			if !strings.Contains(got, want) {

@@ -69,3 +69,19 @@ func TestSessionsOfAllPagesAreListed(t *testing.T) {
 		})
 	}
 }
+
+// TestNumbersInAnyNotation has a host that writes numbers as floating point. The client must read the
+// serverSeq of a snapshot and of an action.
+func TestNumbersInAnyNotation(t *testing.T) {
+	c := answered(t, func(string, []byte) string {
+		return `{"snapshot":{"resource":"x:/1","state":{"title":"a"},"fromSeq":7.0}}`
+	})
+	state, seq, err := c.SubscribeAt(context.Background(), "x:/1")
+	if err != nil || string(state) != `{"title":"a"}` || seq != 7 {
+		t.Errorf("SubscribeAt = %s, %d, %v; want the state and 7", state, seq, err)
+	}
+	c.cfg.Action = func(a Action) { seq = a.Seq }
+	if err := (*messages)(c).Write([]byte(`{"jsonrpc":"2.0","method":"action","params":{"channel":"x:/1","serverSeq":8.0,"action":{"type":"session/titleChanged"}}}`)); err != nil || seq != 8 {
+		t.Errorf("the action has the number %d, %v; want 8", seq, err)
+	}
+}
