@@ -61,7 +61,8 @@ func (l lastStates) config() remembering.Config {
 	}
 	if a.cfg.Sealed != nil { // a sealed host judges its devices itself
 		cfg.Ended = func(h *remembering.Holder) bool {
-			return !time.Now().Before(h.End) || slices.ContainsFunc(h.Rests, a.seals.Removed)
+			lost := func(on string) bool { return a.seals.Removed(on) || a.seals.pairedAfter(on, h.At) }
+			return !time.Now().Before(h.End) || slices.ContainsFunc(h.Rests, lost)
 		}
 	}
 	return cfg

@@ -12,6 +12,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/auth/gate"
+	"ahprelay/hostagent/remembering"
 	"ahprelay/internal/sealed"
 	"ahprelay/routing"
 )
@@ -419,6 +420,42 @@ func TestPairingAgainEndsFormerAuthority(t *testing.T) {
 		}
 		if last.code != 0 {
 			t.Errorf("the connection with the present level ends with %d; want it to continue", last.code)
+		}
+	})
+}
+
+// TestPairingAgainEndsTheKeys pairs a device again with a lower level. A device that it had admitted is not
+// admitted any more, and has the keys for remembered sessions, so the keys must be renewed. Holders that got
+// the keys after the pairing must keep them, also while the clock is set back.
+func TestPairingAgainEndsTheKeys(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.seal()
+		phone, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.pairAgain(phone, auth.AccessAdmin)
+		ended := lastStates{agent: w.agent}.config().Ended
+		holder := func(at time.Time) *remembering.Holder {
+			h := &remembering.Holder{End: time.Now().Add(time.Hour), Rests: []string{phone.Identity().Fingerprint().String(), sealed.Fingerprint{1}.String()}}
+			h.At = at.UTC().Truncate(time.Second)
+			return h
+		}
+		before := holder(time.Now())
+		if ended(before) {
+			t.Error("a holder is ended although its devices have their authority")
+		}
+		time.Sleep(time.Minute + time.Millisecond)
+		w.pairAgain(phone, auth.AccessRead)
+		if !ended(before) {
+			t.Error("a holder is not ended although the device that has admitted it was paired again")
+		}
+		if ended(holder(time.Now())) {
+			t.Error("a holder that got the keys after the pairing is ended")
+		}
+		w.agent.seals.state.Devices[0].Since = time.Now().Add(time.Hour)
+		if ended(holder(time.Now())) {
+			t.Error("a holder that got the keys after the clock was set back is ended")
 		}
 	})
 }

@@ -375,13 +375,9 @@ func (s *seals) removeDevice(what string, owner bool) error {
 	return nil
 }
 
-// endRemoved ends the connections of removed devices, and then replaces the keys for
-// remembered sessions that these devices have.
+// endRemoved ends the connections of removed devices.
 func (s *seals) endRemoved() {
 	s.endAll(func(seal *sealing) bool { return s.removedOf(seal.device) }, ahp.CloseTokenEnded, removedReason)
-	if keeper := s.agent.last.keeper; keeper != nil {
-		keeper.HolderEnded()
-	}
 }
 
 // isFormer reports whether a device has different authority since it was connected, because it, or the device
@@ -399,7 +395,8 @@ func (s *seals) endFormer() {
 	s.endAll(s.isFormer, ahp.CloseResync, "this device, or one that has admitted it, was paired again")
 }
 
-// endAll ends the sealed connections that ends selects.
+// endAll ends the sealed connections that ends selects. It then replaces the keys for remembered
+// sessions if a device that may not have them any more has them.
 func (s *seals) endAll(ends func(*sealing) bool, code ahp.CloseCode, reason string) {
 	for _, c := range s.agent.clients.every() {
 		if seal := c.conn.seal; seal == nil || !ends(seal) || c.kicked.Swap(true) {
@@ -407,5 +404,8 @@ func (s *seals) endAll(ends func(*sealing) bool, code ahp.CloseCode, reason stri
 		}
 		c.conn.Close(code, reason)
 		c.cancel()
+	}
+	if keeper := s.agent.last.keeper; keeper != nil {
+		keeper.HolderEnded()
 	}
 }

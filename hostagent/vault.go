@@ -416,6 +416,16 @@ func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) e
 	})
 }
 
+// pairedAfter reports whether a device, given by its fingerprint, was paired after a time in whole seconds. A
+// pairing that is in the future, because the clock was set back, does not count yet.
+func (v *vault) pairedAfter(fingerprint string, at time.Time) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.ContainsFunc(v.state.Devices, func(d vaultDevice) bool {
+		return d.Since.Truncate(time.Second).After(at) && !d.Since.After(time.Now()) && d.identity().Fingerprint().String() == fingerprint
+	})
+}
+
 // empty reports whether no device is paired. The devices of links do not count.
 func (v *vault) empty() bool {
 	v.mu.Lock()
