@@ -56,7 +56,7 @@ func (h *Host) canvasLocked(f *Fact) {
 		// Before canvases were registered, each named its provider. Since then, the
 		// host's extensions provide them.
 		extension, _ := ahp.Text(m[4].Raw)
-		c.Hosted = ahp.TextOf(m[3].Raw, "kind") == "server" || m[3].Raw == nil && extension != ""
+		c.Hosted = ahp.TextOf(m[3].Raw, "kind") == "server" || ahp.IsNone(m[3].Raw) && extension != ""
 	case CanvasSource:
 		if !known {
 			c.Instance, c.Hosted = f.Of[strings.LastIndexAny(f.Of, ":/")+1:], true

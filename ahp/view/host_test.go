@@ -168,6 +168,8 @@ func TestEachFormOfACanvasIsRead(t *testing.T) {
 	want("ahp-canvas:/2", view.Canvas{Instance: "i", URL: "u"})
 	state("3", `{"instanceId":"i","extensionId":"e","canvasId":"c","url":"u"}`)
 	want("ahp-canvas:/3", view.Canvas{Instance: "i", Hosted: true, URL: "u"})
+	state("5", `{"instanceId":"i","provider":null,"extensionId":"e","url":"u"}`) // null for an absent member
+	want("ahp-canvas:/5", view.Canvas{Instance: "i", Hosted: true, URL: "u"})
 	w.says(6, "ahp-canvas:/3", `{"type":"canvas/stateChanged","canvas":{"instanceId":"j","extensionId":"e"}}`)
 	want("ahp-canvas:/3", view.Canvas{Instance: "j", Hosted: true})
 	w.says(7, "ahp-chat:/c", `{"type":"chat/canvasesChanged","canvases":[{"resource":"ahp-canvas:/3"}]}`)
