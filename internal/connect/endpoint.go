@@ -268,7 +268,7 @@ type localHost struct {
 }
 
 // serveHosts lists the hosts a token opens, in the same form as a relay. If several
-// relays have a host with the same name, the name is prefixed with the relay.
+// relays have a host with the same name, as for Find, the name is prefixed with the relay.
 func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token LocalToken) {
 	all, failed := e.cfg.Relays.Hosts(r.Context())
 	hosts := []localHost{}
@@ -276,7 +276,7 @@ func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token Loca
 		if !token.opens(h.Name) {
 			continue
 		}
-		if slices.ContainsFunc(all, func(other Host) bool { return other.Name == h.Name && other.Relay != h.Relay }) {
+		if slices.ContainsFunc(e.cfg.Relays.list, func(other *Relay) bool { return other.Name != h.Relay && other.claims(h.Name, all) }) {
 			h.Name = h.Relay + "/" + h.Name
 		}
 		hosts = append(hosts, localHost{Host: h})

@@ -12,6 +12,7 @@ import (
 
 	"ahprelay/internal/connect"
 	"ahprelay/internal/sealed"
+	"ahprelay/test/locked"
 )
 
 // newLister returns a relay that lists these hosts, and the server behind it.
@@ -28,7 +29,8 @@ func newLister(t *testing.T, hosts string) (*connect.Relay, *httptest.Server) {
 
 // TestPairedHostIsNoOtherRelaysHost pairs this machine with a host at a relay that does not answer.
 // Another relay lists a host with the same name. A request that names no relay must not reach that host,
-// where it would be opened unsealed. It must still reach a host with which this machine is not paired.
+// where it would be opened unsealed. It must still reach a host with which this machine is not paired. The
+// list of hosts for local programs must name the relay of the other host: its bare name opens nothing.
 func TestPairedHostIsNoOtherRelaysHost(t *testing.T) {
 	own, away := newLister(t, `{"host":"laptop"}`)
 	other, _ := newLister(t, `{"host":"laptop"},{"host":"desktop"}`)
@@ -48,6 +50,21 @@ func TestPairedHostIsNoOtherRelaysHost(t *testing.T) {
 		}
 		if relay, err := relays.Find(context.Background(), "", "desktop"); relay != other || err != nil {
 			t.Errorf("%s: Find returns the relay that lists another host: %v, %v; want it", state, relay == other, err)
+		}
+		w := &world{log: &locked.Buffer{}, tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json"))}
+		w.serve(t, relays, nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.address+"/api/hosts", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+w.token(t, "console"))
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := io.ReadAll(answer.Body)
+		if want := `"host":"` + other.Name + `/laptop"`; err != nil || answer.Body.Close() != nil || !strings.Contains(string(list), want) || !strings.Contains(string(list), `"host":"desktop"`) {
+			t.Errorf("%s: the list of hosts is %s, %v; want %s and desktop", state, list, err, want)
 		}
 		if err := home.Unpair(own.URL, "laptop", false); err != nil {
 			t.Fatal(err)

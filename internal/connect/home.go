@@ -235,8 +235,7 @@ func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
 		if err != nil {
 			away = append(away, one.Name)
 		}
-		paired, refused := one.paired(host)
-		if paired != nil || refused != nil || slices.ContainsFunc(hosts, func(h Host) bool { return h.Name == host }) {
+		if one.claims(host, hosts) {
 			found = append(found, one)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,6 +93,13 @@ func (r *Relay) paired(host string) (*Pairing, error) {
 		return nil, &Refusal{ahp.CloseForbidden, err.Error()}
 	}
 	return paired, nil
+}
+
+// claims reports whether a host counts as one of this relay: the relay has listed it, or this machine knows
+// it there as sealed, with or without a key.
+func (r *Relay) claims(host string, listed []Host) bool {
+	paired, refused := r.paired(host)
+	return paired != nil || refused != nil || slices.ContainsFunc(listed, func(h Host) bool { return h.Name == host && h.Relay == r.Name })
 }
 
 // openSealed does the sealed handshake on a new connection.
