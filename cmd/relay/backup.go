@@ -48,15 +48,24 @@ func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 
 // backUp writes a .tar.gz with the files that a copy of the data directory needs.
 func backUp(w io.Writer, dir string) error {
-	// WalkDir follows no symbolic link, and /var/lib/ahp-relay is one if systemd makes it.
+	zip := gzip.NewWriter(w)
+	files := tar.NewWriter(zip)
+	err := addFiles(files, dir, "", true)
+	return errors.Join(err, files.Close(), zip.Close())
+}
+
+// addFiles adds the files of a directory, whose name in the backup is as. WalkDir follows no symbolic link, but
+// /var/lib/ahp-relay is one if systemd makes it, and the keys may be on another volume. If links is false,
+// addFiles does not follow links to further directories, because they may lead back. Each kind of
+// entry has its branch.
+func addFiles(files *tar.Writer, dir, as string, links bool) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
-	zip := gzip.NewWriter(w)
-	files := tar.NewWriter(zip)
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(dir, path)
+		name = filepath.Join(as, name)
 		switch {
 		case err != nil && errors.Is(err, fs.ErrNotExist):
 			return nil // a running relay has replaced it
@@ -67,7 +76,17 @@ func backUp(w io.Writer, dir string) error {
 				return fs.SkipDir
 			}
 			return nil
-		case !d.Type().IsRegular():
+		}
+		kind := d.Type()
+		if kind&fs.ModeSymlink != 0 {
+			if info, err := os.Stat(path); err == nil {
+				kind = info.Mode()
+			}
+			if kind.IsDir() && links {
+				return addFiles(files, path, name, false)
+			}
+		}
+		if !kind.IsRegular() {
 			return nil
 		}
 		data, err := os.ReadFile(path)
@@ -82,7 +101,6 @@ func backUp(w io.Writer, dir string) error {
 		}
 		return err
 	})
-	return errors.Join(err, files.Close(), zip.Close())
 }
 
 type restoreCmd struct {

@@ -81,6 +81,33 @@ func TestLinkedDataDirectory(t *testing.T) {
 	}
 }
 
+// TestLinksInTheDataDirectory backs up a data directory in which the keys and a file are links to another
+// volume, and one link leads back to the directory. The backup must contain the keys and the file.
+func TestLinksInTheDataDirectory(t *testing.T) {
+	dir, volume := t.TempDir(), t.TempDir()
+	if _, err := auth.LoadKeys(volume); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(volume, "hosts.json"), []byte("[]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{"keys": filepath.Join(volume, "keys"), "hosts.json": filepath.Join(volume, "hosts.json"), "here": dir} {
+		if err := os.Symlink(to, filepath.Join(dir, from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	file, to := filepath.Join(t.TempDir(), "backup"), filepath.Join(t.TempDir(), "new")
+	for _, args := range [][]string{{"backup", "--data-dir", dir, file}, {"restore", "--data-dir", to, file}} {
+		if err := run(t.Context(), args, &out, &out); err != nil {
+			t.Fatalf("relay %s: %v; want no error", args[0], err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(to, "hosts.json")); err != nil || string(text) != "[]" {
+		t.Errorf("the restored hosts.json is %q, %v; want []", text, err)
+	}
+}
+
 // TestRestoreWritesBelowDirectoryOnly restores files with paths that lead out of the
 // directory. Nothing may be written outside.
 func TestRestoreWritesBelowDirectoryOnly(t *testing.T) {
