@@ -88,7 +88,7 @@ func (a *answering) isOpen() (bool, error) {
 		case env.Kind != ahp.Response:
 		case env.Error != nil:
 			return false, nil // chat or session has ended
-		case string(env.ID) == fmt.Sprint(answerSession):
+		case ahp.SameID(env.ID, fmt.Append(nil, answerSession)):
 			return a.isListed(env.Result), nil
 		}
 	}
@@ -115,7 +115,7 @@ func (a *answering) outcome() notice.Result {
 		switch {
 		case err != nil:
 			return notice.Given
-		case env.Kind == ahp.Response && string(env.ID) == fmt.Sprint(answerPing):
+		case env.Kind == ahp.Response && ahp.SameID(env.ID, fmt.Append(nil, answerPing)):
 			return notice.Unknown // the question ended without an answer
 		case string(env.Method) == "action":
 			if result := a.read(env.Params); result != "" {

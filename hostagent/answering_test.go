@@ -62,26 +62,29 @@ func TestFirstAnswerAtTheHostCounts(t *testing.T) {
 		after func(client string) []string // returns the host's messages after it got the answer
 		want  notice.Result
 		sent  bool
+
+		floats bool // the host writes the numbers of requests as floating point
 	}{
-		{"alone", pending, func(c string) []string { return []string{echo(c, action, ""), removed} }, notice.Given, true},
+		{"alone", pending, func(c string) []string { return []string{echo(c, action, ""), removed} }, notice.Given, true, false},
 		{"the page is first", pending, func(c string) []string {
 			return []string{echo("page", denied, ""), removed, echo(c, action, "")}
-		}, notice.Answered, true},
+		}, notice.Answered, true, false},
 		{"the page is first, with the same answer", pending, func(c string) []string {
 			return []string{echo("page", action, ""), echo(c, action, ""), removed}
-		}, notice.Answered, true},
+		}, notice.Answered, true, false},
 		{"the page answers another question first", pending, func(c string) []string {
 			return []string{echo("page", other, ""), echo(c, action, ""), removed}
-		}, notice.Given, true},
+		}, notice.Given, true, false},
 		{"the page is refused", pending, func(c string) []string {
 			return []string{echo("page", denied, `,"rejectionReason":"no"`), echo(c, action, ""), removed}
-		}, notice.Given, true},
-		{"refused", pending, func(c string) []string { return []string{echo(c, action, `,"rejectionReason":"no"`)} }, notice.Unknown, true},
-		{"the turn ends", pending, func(string) []string { return []string{removed} }, notice.Unknown, true},
-		{"the removal comes first", pending, func(c string) []string { return []string{removed, echo(c, action, "")} }, notice.Given, true},
-		{"the host says nothing", pending, func(string) []string { return nil }, notice.Given, true},
-		{"answered before", `{"inputNeeded":[{"id":"q0"}]}`, nil, notice.Unknown, false},
-		{"no question", `{}`, nil, notice.Unknown, false},
+		}, notice.Given, true, false},
+		{"refused", pending, func(c string) []string { return []string{echo(c, action, `,"rejectionReason":"no"`)} }, notice.Unknown, true, false},
+		{"the turn ends", pending, func(string) []string { return []string{removed} }, notice.Unknown, true, false},
+		{"the removal comes first", pending, func(c string) []string { return []string{removed, echo(c, action, "")} }, notice.Given, true, false},
+		{"the host says nothing", pending, func(string) []string { return nil }, notice.Given, true, false},
+		{"answered before", `{"inputNeeded":[{"id":"q0"}]}`, nil, notice.Unknown, false, false},
+		{"no question", `{}`, nil, notice.Unknown, false, false},
+		{"the turn ends, and numbers are floating point", pending, func(string) []string { return []string{removed} }, notice.Unknown, true, true},
 	} {
 		client := ""
 		sock := &reactiveSocket{react: func(message string) []string {
@@ -104,12 +107,31 @@ func TestFirstAnswerAtTheHostCounts(t *testing.T) {
 			case "dispatchAction":
 				return test.after(client)
 			}
-			return []string{`{"jsonrpc":"2.0","method":"x","params":{}}`, `{"jsonrpc":"2.0","id":1,"method":"ask","params":{}}`, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)}
+			id := string(env.ID)
+			if test.floats {
+				id += ".0"
+			}
+			return []string{`{"jsonrpc":"2.0","method":"x","params":{}}`, `{"jsonrpc":"2.0","id":1,"method":"ask","params":{}}`, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)}
 		}}
 		got, err := newAnswering(sock, &watch.Answer{Chat: chat, Question: "q1", Action: []byte(action), Event: notice.Event{Session: session}}).run()
 		sent := strings.Contains(strings.Join(sock.got, "\n"), "dispatchAction")
 		if got != test.want || err != nil || sent != test.sent {
 			t.Errorf("%s: the answer's result is %s, %v, and the host received it: %v; want %s, and %v", test.name, got, err, sent, test.want, test.sent)
 		}
+	}
+}
+
+// TestErrandReadsAnswersInAnyNotation has a host that writes the number of a request as floating point in its
+// answer. The errand must read the answer.
+func TestErrandReadsAnswersInAnyNotation(t *testing.T) {
+	e := errand{speaker: newSpeaker(&reactiveSocket{react: func(message string) []string {
+		env, err := ahp.Peek([]byte(message))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{fmt.Sprintf(`{"jsonrpc":"2.0","id":%s.0,"result":{"snapshot":{"state":{}}}}`, env.ID)}
+	}}, "test")}
+	if state, err := e.state("s:/1", ""); string(state) != "{}" || err != nil {
+		t.Errorf("the errand reads the state %s, %v; want {}", state, err)
 	}
 }

@@ -95,7 +95,7 @@ func (e *errand) call(method, channel, more string) (ahp.Envelope, error) {
 	}
 	for {
 		env, err := e.next()
-		if err != nil || env.Kind == ahp.Response && string(env.ID) == strconv.Itoa(e.id) {
+		if err != nil || env.Kind == ahp.Response && ahp.SameID(env.ID, strconv.AppendInt(nil, int64(e.id), 10)) {
 			return env, err
 		}
 	}

@@ -97,7 +97,7 @@ func (r *reader) subscribe(channel, more string) (json.RawMessage, error) {
 			if err := r.sock.Write(ahp.AppendError(nil, env.ID, ahp.CodeMethodNotFound, "this client only reads", nil), false); err != nil {
 				return nil, err
 			}
-		case env.Kind != ahp.Response || string(env.ID) != fmt.Sprint(r.id):
+		case env.Kind != ahp.Response || !ahp.SameID(env.ID, fmt.Append(nil, r.id)):
 		case env.Error != nil:
 			return nil, errNoState
 		default:

@@ -23,6 +23,7 @@ import (
 type pagingHost struct {
 	sessions []string
 	before   func(page int) string // a notification before a page, or ""
+	floats   bool                  // the host writes the numbers of requests as floating point
 	messages chan string
 }
 
@@ -55,6 +56,9 @@ func (h *pagingHost) Write(message []byte, _ bool) error {
 	case "subscribe":
 		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"fromSeq":1,"state":{"inputNeeded":[{"id":"q","chat":"ahp-chat:/1","kind":"chatInput","request":{"id":"r","message":"Go on?"}}]}}}`, env.Channel)
 	}
+	if h.floats {
+		env.ID = append(env.ID[:len(env.ID):len(env.ID)], ".0"...)
+	}
 	if env.Kind == ahp.Request {
 		h.messages <- string(ahp.AppendResult(nil, env.ID, []byte(result)))
 	}
@@ -66,7 +70,7 @@ func (h *pagingHost) Close(string) {}
 // TestSessionsOfAllPagesAreWatched has a host that lists its sessions in pages, and connects twice.
 // The question of the last session must stay open over the second connection, and Listed must be
 // called after the last page. Only the session that the host removes between two pages must be
-// forgotten.
+// forgotten. The host writes the numbers of requests as floating point.
 func TestSessionsOfAllPagesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone, events []string
@@ -76,7 +80,7 @@ func TestSessionsOfAllPagesAreWatched(t *testing.T) {
 		w := watch.New(watch.Config{
 			Ledger: ledger, Log: slog.New(slog.DiscardHandler),
 			Dial: func(context.Context) (watch.Socket, error) {
-				host = &pagingHost{sessions: []string{"x:/0", "x:/1", "x:/2"}, messages: make(chan string, 16)}
+				host = &pagingHost{sessions: []string{"x:/0", "x:/1", "x:/2"}, messages: make(chan string, 16), floats: true}
 				host.before = func(page int) string {
 					if page == 2 && slices.Contains(events, "listed") {
 						return `{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"x:/1"}}`

@@ -509,7 +509,8 @@ func TestUnreadMessagesAreBounded(t *testing.T) {
 
 // TestNumbersAreReadAsInActions has a host that writes the integers of a snapshot in another notation
 // than digits. The snapshot must have the serverSeq that an action with the same number has:
-// otherwise, a viewer gets actions that the snapshot contains.
+// otherwise, a viewer gets actions that the snapshot contains. The id of an answer must be read in any
+// notation, too: otherwise, no viewer gets the answer.
 func TestNumbersAreReadAsInActions(t *testing.T) {
 	for _, number := range []string{"7", "7.0", "70e-1", "0", "-1", "null", `"7"`, "7.5", "1e400"} {
 		action, err := ahp.Peek([]byte(`{"method":"action","params":{"channel":"a:/1","action":{},"serverSeq":` + number + `}}`))
@@ -523,6 +524,16 @@ func TestNumbersAreReadAsInActions(t *testing.T) {
 		want, _ := action.Said.Seq()
 		if got := readAnswer(response).seq; got != want {
 			t.Errorf("the snapshot has fromSeq %d for %s; want %d", got, number, want)
+		}
+	}
+	for _, id := range []string{"7", "7.0", "70e-1"} {
+		if got, err := idOf([]byte(id)); got != 7 || err != nil {
+			t.Errorf("the id %s is %d, %v; want 7", id, got, err)
+		}
+	}
+	for _, id := range []string{`"7"`, "7.5", "null"} {
+		if got, err := idOf([]byte(id)); err == nil {
+			t.Errorf("the id %s is %d; want an error", id, got)
 		}
 	}
 }

@@ -188,8 +188,12 @@ func (a *audience) answered(ans *answer) {
 	}
 }
 
-// idOf parses the id of an answer. The audience's own requests have numbers.
-func idOf(raw []byte) (int64, error) { return strconv.ParseInt(string(raw), 10, 64) }
+// idOf parses the id of an answer. The audience's own requests have numbers, which a host may write in
+// another notation, such as 7.0.
+func idOf(raw []byte) (int64, error) {
+	said := ahp.Said{ServerSeq: raw}
+	return said.Seq()
+}
 
 // seqOf parses a serverSeq. It returns 0 for an invalid one.
 func seqOf(raw []byte) int64 {

@@ -244,10 +244,7 @@ func (m *messages) Write(message []byte) error {
 	}
 	switch env.Kind {
 	case ahp.Response:
-		m.mu.Lock()
-		answer := m.calls[string(env.ID)]
-		m.mu.Unlock()
-		if answer != nil {
+		if answer := (*Client)(m).callOf(env.ID); answer != nil {
 			select {
 			case answer <- reply{clone(env.Result), clone(env.Error)}:
 			default: // a second answer
@@ -259,6 +256,19 @@ func (m *messages) Write(message []byte) error {
 	default:
 		if string(env.Method) == "action" && m.cfg.Action != nil {
 			(*Client)(m).action(string(env.Channel), env.Params)
+		}
+	}
+	return nil
+}
+
+// callOf returns the channel for the answer to a call, or nil. A host may write the call's number in another
+// notation, such as 7.0.
+func (c *Client) callOf(id []byte) chan reply {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for own, answer := range c.calls {
+		if ahp.SameID([]byte(own), id) {
+			return answer
 		}
 	}
 	return nil

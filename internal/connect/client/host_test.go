@@ -8,7 +8,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// answered returns a client whose host gives answers: the result for a request's method and params.
+// answered returns a client whose host gives answers: the result for a request's method and params. The
+// host writes the numbers of requests as floating point.
 func answered(t *testing.T, result func(method string, params []byte) string) *Client {
 	t.Helper()
 	c := &Client{out: make(chan []byte), closed: make(chan struct{}), ended: make(chan struct{}), calls: map[string]chan reply{}}
@@ -30,7 +31,7 @@ func answered(t *testing.T, result func(method string, params []byte) string) *C
 				t.Errorf("the client sends %s: %v", request, err)
 				return
 			}
-			if err := host.Write(ahp.AppendResult(nil, env.ID, []byte(result(string(env.Method), env.Params)))); err != nil {
+			if err := host.Write(ahp.AppendResult(nil, append(env.ID[:len(env.ID):len(env.ID)], ".0"...), []byte(result(string(env.Method), env.Params)))); err != nil {
 				t.Error(err)
 			}
 		}
