@@ -168,13 +168,14 @@ func TestSharedFramesCountOnce(t *testing.T) {
 	})
 }
 
-// 40 clients send a message of 3 MiB each, most without its last byte, to a host that
+// 40 clients send a message of 768 KiB each, most without its last byte, to a host that
 // reads nothing. The relay keeps no more bytes than its limit allows, closes some of
 // them, and keeps a client with small messages open.
 func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
-	const uploads, beside = 40, 16*mib + 16*mib + 32*mib
-	inWorld(t, Config{MaxQueued: 16 * mib, QueueLimit: 1 * mib, Ping: time.Hour}, func(w *world) {
-		w.startAgent(routing.AgentEndConfig{MaxQueued: 16 * mib})
+	const uploads, size, beside = 40, 3 * mib / 4, 4*mib + 4*mib
+	message, _ := largeMessage(0, size) // every client sends the same bytes
+	inWorld(t, Config{MaxQueued: 4 * mib, QueueLimit: mib / 4, Ping: time.Hour}, func(w *world) {
+		w.startAgent(routing.AgentEndConfig{MaxQueued: 4 * mib})
 		good := w.dial(w.token(nil))
 		good.request(1, "initialize")
 		w.hostConn(1).accept(1)
@@ -190,13 +191,11 @@ func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
 			h.stuck = true
 			h.mu.Unlock()
 			synctest.Wait()
-			const size = 3 * mib
-			sent := size
+			sent := message
 			if i%4 > 0 {
-				sent-- // the last byte never comes
+				sent = message[:len(message)-1] // the last byte never comes
 			}
-			message := append(frameHeader(wire.FinBit|wire.OpText, size), `{"method":"x","pad":"`+strings.Repeat("x", size-23)+`"}`...)
-			w.running.Go(func() { _, _ = conn.Write(message[:len(message)-size+sent]) })
+			w.running.Go(func() { _, _ = conn.Write(sent) })
 			synctest.Wait()
 			good.request(i+2, "ping")
 			time.Sleep(wire.CloseTime) // enough for the relay to end a connection it closes
