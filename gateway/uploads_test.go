@@ -38,8 +38,9 @@ func largeMessage(n, size int) (frame []byte, message string) {
 	return append(frameHeader(wire.FinBit|wire.OpText, size), message...), message
 }
 
-// quarter is the unit for memory and message sizes; only their ratio matters.
-const quarter = mib / 8
+// quarter is the unit for memory and message sizes; only their ratio matters. It is small,
+// because the race detector makes each copied byte expensive.
+const quarter = mib / 16
 
 // slowWrite writes quarter bytes every 50 ms, so the writes of several clients overlap.
 func slowWrite(conn net.Conn, data []byte) {
@@ -85,6 +86,11 @@ func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 // arrive, and the relay closes no client. Only if kernels hold too much of the memory,
 // it closes clients.
 func TestLargeUploadsTakeTurns(t *testing.T) {
+	var frames [4][]byte
+	var messages [4]string
+	for i := range messages {
+		frames[i], messages[i] = largeMessage(i, 20*quarter+i)
+	}
 	for _, c := range []struct {
 		name       string
 		hostQueued int
@@ -101,15 +107,13 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, Config{MaxQueued: 50 * quarter, MaxFrame: 24 * quarter, QueueLimit: quarter}, func(w *world) {
-				w.startAgent(routing.AgentEndConfig{MaxQueued: c.hostQueued, MaxFrame: 24 * quarter})
+				w.startAgent(routing.AgentEndConfig{MaxQueued: c.hostQueued, MaxFrame: 24 * quarter, Credit: 8 * quarter})
 				var ends []*hostEnd
-				var messages []string
-				for i := range 4 {
+				for i, frame := range frames {
 					conn, h := w.uploader(i + 1)
 					defer conn.Close()
 					h.slow = c.slow
-					frame, message := largeMessage(i, 20*quarter+i)
-					ends, messages = append(ends, h), append(messages, message)
+					ends = append(ends, h)
 					w.running.Go(func() { slowWrite(conn, frame) })
 				}
 				time.Sleep(c.after)
@@ -117,7 +121,7 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 				if c.closed {
 					time.Sleep(2 * time.Minute)
 				} else {
-					w.wantUploads(ends, messages)
+					w.wantUploads(ends, messages[:])
 				}
 				w.server.budget.keep(-c.beside)
 				if n := w.closedWith(ahp.CloseOverloaded); c.closed != (n > 0) || n > 3 {
@@ -140,6 +144,12 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 // messages. The relay closes the stalled client only if these lack room. Otherwise its
 // message arrives when it continues.
 func TestStalledUploadGivesWay(t *testing.T) {
+	begun, whole := largeMessage(0, 20*quarter)
+	var frames [4][]byte
+	var messages [4]string
+	for i := range messages {
+		frames[i], messages[i] = largeMessage(i+1, 20*quarter)
+	}
 	for _, c := range []struct {
 		name   string
 		begun  int // bytes that the stalled client has sent
@@ -153,19 +163,16 @@ func TestStalledUploadGivesWay(t *testing.T) {
 				w.startAgent(routing.AgentEndConfig{MaxFrame: 24 * quarter})
 				stalled, stalledEnd := w.uploader(1)
 				defer stalled.Close()
-				begun, whole := largeMessage(0, 20*quarter)
 				w.running.Go(func() { slowWrite(stalled, begun[:c.begun]) })
 				time.Sleep(2*time.Second + turnTime)
 				var ends []*hostEnd
-				var messages []string
-				for i := range 4 {
+				for i, frame := range frames {
 					conn, h := w.uploader(i + 2)
 					defer conn.Close()
-					frame, message := largeMessage(i, 20*quarter)
-					ends, messages = append(ends, h), append(messages, message)
+					ends = append(ends, h)
 					w.running.Go(func() { slowWrite(conn, frame) })
 				}
-				w.wantUploads(ends, messages)
+				w.wantUploads(ends, messages[:])
 				if n := w.closedWith(ahp.CloseOverloaded); n != c.closed {
 					t.Errorf("%d clients were closed; want %d", n, c.closed)
 				}
