@@ -244,9 +244,11 @@ func TestStalledClientsAreClosedFirst(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		const answers = 8
+		long := strings.Repeat("x", 450<<10)
 		for n := range answers { // an answer is longer than a stalled client's queue
+			answer := fmt.Sprintf(`{"id":%d,"pad":"%s"}`, n, long)
 			for _, h := range w.conns[stalled:] {
-				h.send(fmt.Sprintf(`{"id":%d,"pad":"%s"}`, n, strings.Repeat("x", 450<<10)))
+				h.send(answer)
 			}
 			time.Sleep(20 * time.Millisecond)
 		}

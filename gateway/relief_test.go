@@ -33,8 +33,9 @@ func (w *world) within(holds func() bool) {
 // fillStalled has the host send an individual message with size bytes to each
 // connection.
 func fillStalled(conns []*hostEnd, size int) {
+	pad := strings.Repeat("x", size)
 	for i, h := range conns {
-		_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":%q}`, i, strings.Repeat("x", size)), false, nil) // fails for a closed connection
+		_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":"%s"}`, i, pad), false, nil) // fails for a closed connection
 	}
 }
 
