@@ -27,6 +27,7 @@ type journey struct {
 	*world
 	gate   *faultproxy.Proxy
 	client *refclient.Client
+	name   string // the client's id
 	chat   string
 }
 
@@ -38,16 +39,22 @@ func newJourney(t *testing.T, relay gateway.Config) *journey {
 
 func newJourneyAt(t *testing.T, relay gateway.RelayConfig) *journey {
 	t.Helper()
-	base := newWorldAt(t, relay, nil)
-	j := &journey{world: &world{Stack: base.Stack, tokens: base.tokens, log: &locked.Buffer{}, file: base.file}}
-	j.gate = newGate(t, strings.TrimPrefix(base.Relay.URL(), "http://"))
-	j.serve(t, connect.NewRelays(connect.NewRelay("http://"+j.gate.Addr(), connect.FileTokens(base.file))), nil)
+	return newWorldAt(t, relay, nil).journey(t, "editor")
+}
+
+// journey returns a journey in the world, with a client, a session, an endpoint and a gate of its
+// own.
+func (w *world) journey(t *testing.T, client string) *journey {
+	t.Helper()
+	j := &journey{world: &world{Stack: w.Stack, tokens: w.tokens, log: &locked.Buffer{}, file: w.file}, name: client}
+	j.gate = newGate(t, strings.TrimPrefix(w.Relay.URL(), "http://"))
+	j.serve(t, connect.NewRelays(connect.NewRelay("http://"+j.gate.Addr(), connect.FileTokens(w.file))), nil)
 	var err error
-	if j.client, err = j.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: j.token(t, "editor"), TokenIn: refclient.InTkn}); err != nil {
+	if j.client, err = j.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: j.token(t, client), TokenIn: refclient.InTkn}); err != nil {
 		t.Fatal(err)
 	}
-	initialize(t, j.client, "editor")
-	const session = "demo:/journey"
+	initialize(t, j.client, client)
+	session := "demo:/" + client
 	if _, err := j.client.Call(t.Context(), "createSession", map[string]any{"channel": session, "provider": "demo"}); err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +71,15 @@ func newJourneyAt(t *testing.T, relay gateway.RelayConfig) *journey {
 		t.Fatal(err)
 	}
 	return j
+}
+
+// hostConns returns the connections that the host has seen from the journey's client.
+func (j *journey) hostConns() []*stack.TapConn {
+	own := []byte(`"clientId":"` + j.name + `"`)
+	return slices.DeleteFunc(j.Tap.Conns(), func(c *stack.TapConn) bool {
+		messages := c.ToHost()
+		return len(messages) == 0 || !bytes.Contains(messages[0], own)
+	})
 }
 
 // stream makes the demo host begin a turn with n deltas of size bytes, pause milliseconds apart. It
@@ -91,13 +107,13 @@ func (j *journey) awaitTurn(t *testing.T, turn string) {
 	}
 }
 
-// same fails unless the client receives, on the host's only connection, exactly the frames that
-// the host sends. The host may still send.
+// same fails unless the client receives, on its only connection at the host, exactly the frames
+// that the host sends. The host may still send.
 func (j *journey) same(t *testing.T) {
 	t.Helper()
-	conns := j.Tap.Conns()
+	conns := j.hostConns()
 	if len(conns) != 1 {
-		t.Errorf("the host has seen %d connections; want one", len(conns))
+		t.Fatalf("the host has seen %d connections of the client; want one", len(conns))
 	}
 	natssite.Eventually(t, "the client has all frames", func() bool { return len(j.client.Frames()) >= len(conns[0].ToClient()) })
 	got := j.client.Frames()
@@ -123,8 +139,9 @@ func (j *journey) stillOpen(t *testing.T) {
 	}
 }
 
-// TestBreaksAreInvisible breaks the network in various ways while the host sends 500 actions a
-// second. The client's connection must stay open. No frame may be lost, repeated or changed.
+// TestBreaksAreInvisible breaks the networks of seven clients of one relay, each in a different
+// way, while the host sends each client 300 to 800 actions, up to 500 a second. The clients'
+// connections must stay open. No frame may be lost, repeated or changed.
 func TestBreaksAreInvisible(t *testing.T) {
 	heal := func(t *testing.T, p *faultproxy.Proxy) {
 		if err := p.Heal(); err != nil {
@@ -143,28 +160,33 @@ func TestBreaksAreInvisible(t *testing.T) {
 			heal(t, p)
 		}
 	}
-	for name, fault := range map[string]func(t *testing.T, p *faultproxy.Proxy){
-		"a third of all packets lost": drop(33, 3*time.Second),
-		"all packets lost":            drop(100, 12*time.Second), // so that the stream dials again
-		"cut for 2 s":                 func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) },
-		"ten short cuts": func(t *testing.T, p *faultproxy.Proxy) {
+	w := newWorld(t, nil)
+	for _, test := range []struct {
+		name           string
+		actions, pause int // the pause is in milliseconds
+		fault          func(t *testing.T, p *faultproxy.Proxy)
+	}{
+		{"a third of all packets lost", 400, 9, drop(33, 3*time.Second)},
+		{"all packets lost", 500, 26, drop(100, 12*time.Second)}, // so that the stream dials again
+		{"cut for 2 s", 800, 3, func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) }},
+		{"ten short cuts", 400, 3, func(t *testing.T, p *faultproxy.Proxy) {
 			for range 10 {
 				p.Cut()
 				heal(t, p)
 				time.Sleep(100 * time.Millisecond)
 			}
-		},
-		"frozen radio":    func(t *testing.T, p *faultproxy.Proxy) { p.Freeze(); time.Sleep(3 * time.Second); heal(t, p) },
-		"changed address": func(t *testing.T, p *faultproxy.Proxy) { p.FreezeOpen() },
-		"reset in a message": func(t *testing.T, p *faultproxy.Proxy) {
+		}},
+		{"frozen radio", 400, 9, func(t *testing.T, p *faultproxy.Proxy) { p.Freeze(); time.Sleep(3 * time.Second); heal(t, p) }},
+		{"changed address", 800, 3, func(t *testing.T, p *faultproxy.Proxy) { p.FreezeOpen() }},
+		{"reset in a message", 300, 2, func(t *testing.T, p *faultproxy.Proxy) {
 			p.ResetAfter(5000)
-		},
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			j := newJourney(t, gateway.Config{})
-			j.stream(t, "t1", 2000, 2, 512)
-			fault(t, j.gate)
+			j := w.journey(t, strings.ReplaceAll(test.name, " ", "-"))
+			j.stream(t, "t1", test.actions, test.pause, 512)
+			test.fault(t, j.gate)
 			j.awaitTurn(t, "t1")
 			j.same(t)
 			j.stillOpen(t)
