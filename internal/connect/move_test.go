@@ -159,9 +159,7 @@ func TestRandomFaultsBetweenRestartsLoseNothing(t *testing.T) {
 				if err := j.gate.Heal(); err != nil {
 					t.Fatal(err)
 				}
-				natssite.Eventually(t, "the client is back", func() bool {
-					return strings.Contains(j.relayMetrics(t), "ahp_relay_clients_away 0\n")
-				})
+				j.awaitMetric(t, "ahp_relay_clients_away 0\n")
 				if fault == 3 {
 					j.restart(t)
 				}

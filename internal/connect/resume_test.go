@@ -292,9 +292,7 @@ func TestTooMuchIsMissedOnce(t *testing.T) {
 	j := newJourney(t, gateway.Config{ClientBacklog: 256 << 10})
 	j.stream(t, "t1", 3000, 1, 1000)
 	j.gate.Freeze()
-	natssite.Eventually(t, "the relay has dropped the stream", func() bool {
-		return strings.Contains(j.relayMetrics(t), "ahp_relay_backlog_bytes 0\n")
-	})
+	j.awaitMetric(t, "ahp_relay_backlog_bytes 0\n") // the relay has dropped the stream
 	j.gate.Cut()
 	if err := j.gate.Heal(); err != nil {
 		t.Fatal(err)
@@ -309,6 +307,22 @@ func TestTooMuchIsMissedOnce(t *testing.T) {
 	}
 	if _, err := again.Reconnect(t.Context(), refclient.ReconnectParams{ClientID: "editor", Subscriptions: []string{j.chat}}); err != nil {
 		t.Errorf("reconnect: %v; want no error", err)
+	}
+}
+
+// awaitMetric waits until the relay's metrics contain a line. It looks ten times a second, because
+// each look costs the relay several milliseconds.
+func (j *journey) awaitMetric(t *testing.T, line string) {
+	t.Helper()
+	deadline := time.After(natssite.Patience)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(j.relayMetrics(t), line) {
+		select {
+		case <-deadline:
+			t.Fatalf("after %v, the relay's metrics still do not contain %q", natssite.Patience, line)
+		case <-tick.C:
+		}
 	}
 }
 
