@@ -273,16 +273,18 @@ func wantSame(t fataler, who string, got, want [][]byte) {
 }
 
 func (c *clientConn) wantAll(t fataler, who string) {
+	// No lock is held when a check fails: the world's end would wait for it forever.
 	c.mu.Lock()
-	wantSame(t, who+" at the client", c.got, c.host.sent)
-	code := c.code
+	got, code := c.got, c.code
 	c.mu.Unlock()
+	wantSame(t, who+" at the client", got, c.host.sent)
 	if code != 0 {
 		t.Fatalf("the client of %s was closed with %d; want it open", who, code)
 	}
 	c.host.mu.Lock()
-	defer c.host.mu.Unlock()
-	wantSame(t, who+" at the host", c.host.got, c.sent)
+	got = c.host.got
+	c.host.mu.Unlock()
+	wantSame(t, who+" at the host", got, c.sent)
 }
 
 func inBubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
