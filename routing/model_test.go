@@ -174,7 +174,7 @@ func drawKinds(dice *rand.Rand, sealed bool) (kinds []stepKind) {
 // sizes are the message sizes in bytes from which a plan is drawn: mostly small ones. The largest
 // are sent in fragments whatever the credit is.
 var sizes = func() (list []int) {
-	for _, s := range []struct{ size, times int }{{0, 60}, {60, 60}, {300, 90}, {3000, 50}, {9000, 30}, {70_000, 4}, {600_000, 1}, {3 << 20, 1}} {
+	for _, s := range []struct{ size, times int }{{0, 60}, {60, 60}, {300, 90}, {3000, 50}, {9000, 30}, {70_000, 4}, {300_000, 1}, {5 << 18, 1}} {
 		for range s.times {
 			list = append(list, s.size)
 		}

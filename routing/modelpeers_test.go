@@ -448,7 +448,7 @@ func (c *modelConn) sendRow(first emission) bool {
 	notifications := make([]*routing.Notification, len(row))
 	c.host.mu.Lock()
 	for i, e := range row {
-		key := c.agent + " " + string(e.frame)
+		key := c.agent + " " + string(e.frame[:min(len(e.frame), 60)]) // only dots follow
 		n := c.host.known[key]
 		if n == nil || c.host.dice.IntN(4) == 0 { // new, or made anew as if it had been forgotten
 			n = routing.NewNotification(bytes.Clone(e.frame), []byte(e.channel))
@@ -571,9 +571,9 @@ func (h *modelHost) serve(c *modelConn, message []byte) {
 		c.channels[number] = true
 		h.emit(c, emission{frame: frame(fmt.Sprint("snapshot ", h.seqs[number]), number, size)})
 	case "read":
-		text := append([]byte("content for "+c.id+": "), frame("file", number, size)...)
-		from := len(text) - len(frame("file", number, size))
-		h.emit(c, emission{frame: append(text, " end"...), from: from, to: len(text)})
+		prefix := "content for " + c.id + ": "
+		text := frameAfter(prefix, "file", number, size)
+		h.emit(c, emission{frame: append(text, contentEnd...), from: len(prefix), to: len(text)})
 	case "unsub":
 		delete(c.channels, number)
 	case "ask":
@@ -581,11 +581,24 @@ func (h *modelHost) serve(c *modelConn, message []byte) {
 	}
 }
 
+// contentEnd follows the content in a response.
+const contentEnd = " end"
+
+var dots = bytes.Repeat([]byte{'.'}, 4096)
+
 // frame returns a message with words, number and size, padded with dots to size bytes.
 func frame(words string, number, size int) []byte {
-	text := fmt.Appendf(nil, "%s %d %d ", words, number, size)
-	if len(text) < size {
-		text = append(text, bytes.Repeat([]byte{'.'}, size-len(text))...)
+	return frameAfter("", words, number, size)
+}
+
+// frameAfter returns a frame behind a prefix, with room for a few bytes more. It fills one buffer:
+// under the race detector, each copy of a large message takes long.
+func frameAfter(prefix, words string, number, size int) []byte {
+	text := make([]byte, 0, len(prefix)+max(size, 64+len(words))+len(contentEnd))
+	text = append(text, prefix...)
+	text = fmt.Appendf(text, "%s %d %d ", words, number, size)
+	for n := len(prefix) + size; len(text) < n; {
+		text = append(text, dots[:min(n-len(text), len(dots))]...)
 	}
 	return text
 }

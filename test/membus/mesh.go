@@ -141,11 +141,12 @@ func (c *Conn) Publish(subject string, data []byte) error {
 }
 
 // send sends a message to each connection with a matching subscription that this server
-// knows.
+// knows. Each receiver gets bytes of its own.
 func (c *Conn) send(subject string, data []byte) {
 	m := c.mesh
 	tokens := strings.Split(subject, ".")
 	var msg *nats.Msg
+	given := false // a receiver has msg, so the next one gets a copy
 	for _, s := range c.interest {
 		if !slices.EqualFunc(s.pattern, tokens, func(want, got string) bool { return want == "*" || want == got }) {
 			continue
@@ -158,13 +159,18 @@ func (c *Conn) send(subject string, data []byte) {
 		}
 		r := c.routes[s.conn]
 		if !m.chance(m.loss) {
+			if given {
+				msg = &nats.Msg{Subject: subject, Data: slices.Clone(msg.Data)}
+			}
+			given = true
 			r.put(flight{msg: msg, sub: s})
 		}
 		if m.chance(m.twice) {
+			again := &nats.Msg{Subject: subject, Data: slices.Clone(msg.Data)}
 			time.AfterFunc(time.Duration(m.dice.IntN(int(20*time.Millisecond))), func() {
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				r.put(flight{msg: msg, sub: s})
+				r.put(flight{msg: again, sub: s})
 			})
 		}
 	}
@@ -243,7 +249,7 @@ func (r *route) arrive() {
 		case f.sub.gone || r.to.state != up || r.from.state == muted:
 		default:
 			select {
-			case f.sub.into <- &nats.Msg{Subject: f.msg.Subject, Data: slices.Clone(f.msg.Data)}:
+			case f.sub.into <- f.msg:
 			default: // NATS drops a message for a full channel, too
 			}
 		}
