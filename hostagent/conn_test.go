@@ -474,9 +474,10 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 			w.host.set(func() { w.host.answers = nil })
 			r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "read"}) // returns no credit
 			s := w.hostSide()
-			const messages, size = 40, 1 << 20
+			const messages, size = 18, 1 << 20
+			message := strings.Repeat("x", size)
 			for range messages {
-				s.toUs <- strings.Repeat("x", size)
+				s.toUs <- message
 			}
 			synctest.Wait()
 			if left := len(s.toUs); left < messages-12 || left > messages-8 {
