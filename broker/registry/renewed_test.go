@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -177,10 +179,21 @@ func storeOfRegion(t *testing.T, r *Registry, region string) *store {
 		t.Fatal(err)
 	}
 	s.found = false // open creates the store
-	if _, err := s.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	openStore(t, s)
 	return s
+}
+
+// openStore opens a store. Like a relay, it tries again if a slow disk or machine takes longer than
+// openTimeout.
+func openStore(t *testing.T, s *store) {
+	t.Helper()
+	natssite.Eventually(t, "the store "+s.name+" is open", func() bool {
+		_, err := s.open(t.Context())
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("opening the store %s: %v; want no error, or one of time", s.name, err)
+		}
+		return err == nil
+	})
 }
 
 // TestSurplusLeaseRaisesFence stores a host with a lease in a region that turns out not to be its
