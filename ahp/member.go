@@ -150,6 +150,23 @@ func (m *Member) integer() (int64, *FrameError) {
 	return int64(f), nil
 }
 
+// Integer returns the value of a raw integer in any notation (7, 7.0, 7e0), and 0 if it is absent. It returns a
+// [*FrameError] for a value that some parser does not read as this integer.
+func Integer(raw []byte) (int64, error) {
+	m := Member{Raw: raw}
+	v, err := m.integer()
+	if err != nil {
+		return 0, err
+	}
+	return v, nil
+}
+
+// IntegerOf is [Integer] without an error. It returns 0 for a value that is not an integer.
+func IntegerOf(raw []byte) int64 {
+	v, _ := Integer(raw)
+	return v
+}
+
 // safeDigits is the most digits with which every integer is at most maxSafeInteger.
 const safeDigits = 15
 

@@ -72,7 +72,7 @@ func (w *walk) greeted(call *Call, result []byte) {
 	declared := (call.Method == "initialize" || call.hello.capabilities != nil) && !call.hello.unclear
 	if call.Method == "initialize" {
 		if m, ok := ahp.MemberOf(result, "serverSeq"); ok {
-			c.host.begins(seqOf(m.Raw), call.seq)
+			c.host.begins(ahp.IntegerOf(m.Raw), call.seq)
 		}
 		c.host.commandsBegin(ahp.TextOf(result, "terminalCommandPrefix"))
 	}

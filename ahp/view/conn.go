@@ -140,7 +140,7 @@ func (c *Conn) Sent(env *ahp.Envelope) {
 				c.hello.clientID = call.hello.clientID
 			}
 			if m, ok := ahp.MemberOf(env.Params, "lastSeenServerSeq"); ok {
-				c.seq = max(c.seq, seqOf(m.Raw))
+				c.seq = max(c.seq, ahp.IntegerOf(m.Raw))
 			}
 		}
 		c.calls = append(c.calls, call)

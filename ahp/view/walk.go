@@ -167,7 +167,7 @@ func (w *walk) snapshot(snapshot ahp.Member) {
 	channel, _ := ahp.Text(m[0].Raw)
 	w.Stated = append(w.Stated, channel)
 	if ahp.IsObject(m[1].Raw) && channel != "" {
-		r := reader{walk: w, of: channel, seq: seqOf(m[2].Raw)}
+		r := reader{walk: w, of: channel, seq: ahp.IntegerOf(m[2].Raw)}
 		r.state(m[1])
 	}
 }
@@ -183,7 +183,7 @@ func (w *walk) action(envelope ahp.Member) {
 	r := reader{walk: w, of: channel}
 	if seq, ok := ahp.MemberOf(envelope.Raw, "serverSeq"); ok {
 		w.reaches(seq.Raw)
-		r.seq = seqOf(seq.Raw)
+		r.seq = ahp.IntegerOf(seq.Raw)
 	}
 	switch {
 	case !ahp.IsObject(m[1].Raw), channel == "", !ahp.IsNone(m[3].Raw):
@@ -195,14 +195,8 @@ func (w *walk) action(envelope ahp.Member) {
 	}
 }
 
-func seqOf(raw []byte) int64 {
-	said := ahp.Said{ServerSeq: raw}
-	seq, _ := said.Seq()
-	return seq
-}
-
 // reaches takes over a serverSeq if it is the highest so far.
-func (w *walk) reaches(raw []byte) { w.seq = max(w.seq, seqOf(raw)) }
+func (w *walk) reaches(raw []byte) { w.seq = max(w.seq, ahp.IntegerOf(raw)) }
 
 func (w *walk) summary(session string, raw []byte) {
 	if session != "" {

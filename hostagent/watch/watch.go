@@ -295,11 +295,10 @@ func (w *Watch) take(message []byte) error {
 }
 
 func (w *Watch) answerLocked(env *ahp.Envelope) error {
-	var number float64 // a host may write 2.0 for 2
-	if json.Unmarshal(env.ID, &number) != nil {
+	id, err := ahp.Integer(env.ID) // a host may write 2.0 for 2
+	if err != nil {
 		return nil
 	}
-	id := int64(number)
 	about, known := w.asked[id]
 	delete(w.asked, id)
 	defer w.syncedLocked()

@@ -527,12 +527,12 @@ func TestNumbersAreReadAsInActions(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"7", "7.0", "70e-1"} {
-		if got, err := idOf([]byte(id)); got != 7 || err != nil {
+		if got, err := ahp.Integer([]byte(id)); got != 7 || err != nil {
 			t.Errorf("the id %s is %d, %v; want 7", id, got, err)
 		}
 	}
 	for _, id := range []string{`"7"`, "7.5", "null"} {
-		if got, err := idOf([]byte(id)); err == nil {
+		if got, err := ahp.Integer([]byte(id)); err == nil {
 			t.Errorf("the id %s is %d; want an error", id, got)
 		}
 	}

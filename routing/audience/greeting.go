@@ -141,7 +141,7 @@ func (a *audience) greeted(ans *answer) {
 		switch string(key) {
 		case "snapshots":
 		case "serverSeq":
-			a.seq = max(a.seq, seqOf(value))
+			a.seq = max(a.seq, ahp.IntegerOf(value))
 			a.acted = a.seq // the audience has no subscription yet
 		default:
 			name, _ := json.Marshal(string(key)) // never fails

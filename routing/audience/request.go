@@ -155,7 +155,7 @@ func (a *audience) rested(q *sharedRequest) {
 }
 
 func (a *audience) answered(ans *answer) {
-	id, err := idOf(ans.env.ID)
+	id, err := ahp.Integer(ans.env.ID)
 	if err == nil && id == greetID && a.base == nil {
 		a.greeted(ans)
 		return
@@ -186,20 +186,6 @@ func (a *audience) answered(ans *answer) {
 		next.inLine = false
 		a.turn(next)
 	}
-}
-
-// idOf parses the id of an answer. The audience's own requests have numbers, which a host may write in
-// another notation, such as 7.0.
-func idOf(raw []byte) (int64, error) {
-	said := ahp.Said{ServerSeq: raw}
-	return said.Seq()
-}
-
-// seqOf parses a serverSeq. It returns 0 for an invalid one.
-func seqOf(raw []byte) int64 {
-	said := ahp.Said{ServerSeq: raw}
-	seq, _ := said.Seq()
-	return seq
 }
 
 func (a *audience) answerOne(w *waiter, ans *answer) {

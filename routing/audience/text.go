@@ -81,7 +81,7 @@ func readAnswer(env ahp.Envelope) *answer {
 	if m, ok := ahp.MemberOf(env.Result, "snapshot"); ok && ahp.IsObject(m.Raw) {
 		ans.snapshot = text{raw: m.Raw}
 		from, _ := ahp.MemberOf(m.Raw, "fromSeq")
-		ans.seq = seqOf(from.Raw)
+		ans.seq = ahp.IntegerOf(from.Raw)
 	}
 	return ans
 }
@@ -106,7 +106,7 @@ func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 // these viewers need: the whole answer or its snapshot, plain or compressed.
 func (a *audience) prepare(s *hostMessage) {
 	s.answer = readAnswer(s.env)
-	id, err := idOf(s.env.ID)
+	id, err := ahp.Integer(s.env.ID)
 	if err != nil {
 		return
 	}

@@ -203,7 +203,7 @@ func (c *Client) SubscribeAt(ctx context.Context, channel string) (state json.Ra
 	if err := json.Unmarshal(result, &answer); err != nil || answer.Snapshot == nil {
 		return nil, 0, fmt.Errorf("%s has no state", channel)
 	}
-	return answer.Snapshot.State, seqOf(answer.Snapshot.FromSeq), nil
+	return answer.Snapshot.State, ahp.IntegerOf(answer.Snapshot.FromSeq), nil
 }
 
 // Unsubscribe ends a subscription.
@@ -279,7 +279,7 @@ func (c *Client) action(channel string, params []byte) {
 	if ahp.Members(params, m[:]) != nil || !ahp.IsObject(m[0].Raw) {
 		return // the host-agent rejects messages with duplicate members
 	}
-	a := Action{Channel: channel, Raw: m[0].Raw, Seq: seqOf(m[1].Raw)}
+	a := Action{Channel: channel, Raw: m[0].Raw, Seq: ahp.IntegerOf(m[1].Raw)} // a host may write 7.0 for 7
 	a.Mine = m[2].Raw != nil && ahp.TextOf(m[2].Raw, "clientId") == c.id
 	if !ahp.IsNone(m[3].Raw) {
 		if a.Rejected, _ = ahp.Text(m[3].Raw); a.Rejected == "" {
@@ -287,13 +287,6 @@ func (c *Client) action(channel string, params []byte) {
 		}
 	}
 	c.cfg.Action(a)
-}
-
-// seqOf reads a serverSeq in any notation, such as 7.0. Without a number, it is 0.
-func seqOf(raw []byte) int64 {
-	said := ahp.Said{ServerSeq: raw}
-	seq, _ := said.Seq()
-	return seq
 }
 
 // refuse answers a request from the host with an error.
