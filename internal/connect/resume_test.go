@@ -310,20 +310,10 @@ func TestTooMuchIsMissedOnce(t *testing.T) {
 	}
 }
 
-// awaitMetric waits until the relay's metrics contain a line. It looks ten times a second, because
-// each look costs the relay several milliseconds.
+// awaitMetric waits until the relay's metrics contain a line.
 func (j *journey) awaitMetric(t *testing.T, line string) {
 	t.Helper()
-	deadline := time.After(natssite.Patience)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for !strings.Contains(j.relayMetrics(t), line) {
-		select {
-		case <-deadline:
-			t.Fatalf("after %v, the relay's metrics still do not contain %q", natssite.Patience, line)
-		case <-tick.C:
-		}
-	}
+	natssite.Eventually(t, "the relay's metrics contain "+line, func() bool { return strings.Contains(j.relayMetrics(t), line) })
 }
 
 // relayMetrics returns the relay's metrics.
