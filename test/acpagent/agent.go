@@ -156,7 +156,14 @@ type session struct {
 
 	mu     sync.Mutex // guards the fields below
 	cancel context.CancelFunc
+	behind *work // what the last prompt does after its turn, or nil
 	saved  saved
+}
+
+// work is what a prompt does after its turn, until done is closed.
+type work struct {
+	ctx  context.Context
+	done chan struct{}
 }
 
 // saved is the content of a session's file in the store.
@@ -480,13 +487,22 @@ func (a *agent) prompt(r *acp.Request) {
 		update, _ := acp.Update(acp.UpdateUserMessageChunk, acp.ContentChunk{Content: block})
 		s.saved.Updates = append(s.saved.Updates, update)
 	}
+	prompt, behind := strings.CutPrefix(strings.Join(words, " "), "behind ")
+	own := &work{ctx, make(chan struct{})}
 	s.mu.Lock()
-	s.cancel = cancel
+	former := s.behind
+	s.cancel, s.behind = cancel, nil
+	if behind {
+		s.behind = own
+	}
 	s.mu.Unlock()
 	a.chats.said(s.id)
 	go func() {
+		defer close(own.done)
 		defer cancel()
-		prompt, behind := strings.CutPrefix(strings.Join(words, " "), "behind ")
+		if former != nil && former.ctx.Err() != nil {
+			<-former.done // cancelled work says nothing in the next turn
+		}
 		reason := ""
 		if !behind {
 			reason = s.play(ctx, prompt, p.Prompt)
