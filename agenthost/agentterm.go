@@ -20,15 +20,14 @@ const agentCols = 120
 // openAgentTerminalLocked runs an agent's command in a new terminal. Without
 // Args, a Command in shell syntax runs in /bin/sh.
 func (ts *terminalTable) openAgentTerminalLocked(ch *chat, spec ProcessSpec, folder string) (*AgentTerminal, error) {
-	h := ts.host
-	h.terminals.forgetTerminalsLocked()
+	ts.forgetTerminalsLocked()
 	claim := encode(struct {
 		Kind    string `json:"kind"`
 		Session string `json:"session"`
 		Chat    string `json:"chat"`
 	}{"session", ch.session.uri, ch.uri})
-	params := terminalParams{Channel: terminalScheme + "//tool/" + h.cfg.NewID(), Name: commandLine(spec), Claim: json.RawMessage(claim), Cwd: folder, Cols: agentCols}
-	t, err := h.terminals.addTerminalLocked(params, func(t *terminal) (backend, error) {
+	params := terminalParams{Channel: terminalScheme + "//tool/" + ts.host.cfg.NewID(), Name: commandLine(spec), Claim: json.RawMessage(claim), Cwd: folder, Cols: agentCols}
+	t, err := ts.addTerminalLocked(params, func(t *terminal) (backend, error) {
 		cmd := exec.Command(spec.Command, spec.Args...)
 		if len(spec.Args) == 0 && strings.ContainsAny(spec.Command, " |&;<>$") {
 			cmd = exec.Command("/bin/sh", "-c", spec.Command)
@@ -36,7 +35,7 @@ func (ts *terminalTable) openAgentTerminalLocked(ch *chat, spec ProcessSpec, fol
 		cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 		cmd.Env = append(cmd.Env, spec.Env...)
 		cmd.Dir = folder
-		return h.terminals.startProcessLocked(t, cmd)
+		return ts.startProcessLocked(t, cmd)
 	})
 	if err != nil {
 		return nil, err
@@ -56,13 +55,12 @@ func commandLine(spec ProcessSpec) string {
 // forgetTerminalsLocked removes the oldest terminals of agents whose
 // commands have ended, until there is room for one terminal.
 func (ts *terminalTable) forgetTerminalsLocked() {
-	h := ts.host
-	for _, t := range h.terminals.all() {
-		if len(h.terminals.keys) < maxTerminals {
+	for _, t := range ts.all() {
+		if len(ts.keys) < maxTerminals {
 			return
 		}
 		if t.ofAgent && t.exitCode != nil {
-			h.terminals.remove(t.uri)
+			ts.remove(t.uri)
 		}
 	}
 }

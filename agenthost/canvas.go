@@ -181,8 +181,7 @@ func (s *session) refsChangedLocked() {
 // canvasStateLocked returns an open canvas's state, or an error for a client
 // without canvases.
 func (vs *canvasTable) canvasStateLocked(uri string, o offer) (any, error) {
-	h := vs.host
-	v, ok := h.canvases.get(uri)
+	v, ok := vs.get(uri)
 	switch {
 	case ok && o.registers():
 		return v.registered(), nil
@@ -251,18 +250,18 @@ func (vs *canvasTable) canvasActionLocked(c *conn, env envelope) {
 	if json.Unmarshal(env.action, &a) != nil {
 		return
 	}
-	v, open := h.canvases.get(env.channel)
+	v, open := vs.get(env.channel)
 	open = open && (a.InstanceID == nil || *a.InstanceID == v.instance)
 	renders := c.subs[env.channel] != nil && c.offer.seeds()
 	switch {
 	case env.kind == "canvas/closeRequested" && !open:
 		// The canvas is already closed.
 	case env.kind != "canvas/closeRequested" && env.kind != "canvas/message":
-		h.canvases.rejectLocked(c, env, "Clients may not dispatch "+env.kind)
+		vs.rejectLocked(c, env, "Clients may not dispatch "+env.kind)
 	case !open:
-		h.canvases.rejectLocked(c, env, "Canvas not open: "+env.channel)
+		vs.rejectLocked(c, env, "Canvas not open: "+env.channel)
 	case !renders:
-		h.canvases.rejectLocked(c, env, "Not a renderer of the canvas: "+env.channel)
+		vs.rejectLocked(c, env, "Not a renderer of the canvas: "+env.channel)
 	case env.kind == "canvas/closeRequested":
 		h.publishLocked(env, nil)
 		h.goLocked(func() { _ = h.CloseCanvas(env.channel) })
@@ -304,8 +303,7 @@ type canvasContent struct {
 
 // canvasReadResource answers canvasReadResource for content served by the host itself.
 func (vs *canvasTable) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
-	h := vs.host
-	app, uri, name, err := h.canvases.admitRead(c, raw)
+	app, uri, name, err := vs.admitRead(c, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +333,7 @@ func (vs *canvasTable) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v, ok := h.canvases.get(params.Channel)
+	v, ok := vs.get(params.Channel)
 	switch {
 	case !ok:
 		err = fail(ahp.CodeNotFound, "Canvas not open: %s", params.Channel)

@@ -150,8 +150,8 @@ type canvasServer struct {
 // call starts.
 func (vs *canvasTable) canvasOriginLocked() (string, error) {
 	h := vs.host
-	if h.canvases.server != nil {
-		return h.canvases.server.origin, nil
+	if vs.server != nil {
+		return vs.server.origin, nil
 	}
 	if h.closed {
 		return "", errHostClosed
@@ -166,13 +166,13 @@ func (vs *canvasTable) canvasOriginLocked() (string, error) {
 			mux.Handle("GET /"+app.ID+"/", http.StripPrefix("/"+app.ID, app.handler()))
 		}
 	}
-	h.canvases.server = &canvasServer{
+	vs.server = &canvasServer{
 		origin: "http://" + l.Addr().String(),
 		server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
 	}
-	server := h.canvases.server.server
+	server := vs.server.server
 	h.goLocked(func() { _ = server.Serve(l) })
-	return h.canvases.server.origin, nil
+	return vs.server.origin, nil
 }
 
 func (app *Canvas) handler() http.Handler {

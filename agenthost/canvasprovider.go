@@ -134,8 +134,7 @@ func (s *session) followProviderLocked(clientID string) {
 
 // providerLeftLocked records that a client's last connection has ended.
 func (vs *canvasTable) providerLeftLocked(clientID string) {
-	h := vs.host
-	h.canvases.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
+	vs.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
 }
 
 // providerBack restores the contributions of a client that has reconnected.
@@ -145,13 +144,12 @@ func (vs *canvasTable) providerBack(clientID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if cl := h.clients[clientID]; cl != nil && cl.newest() != nil {
-		h.canvases.providerIsLocked(clientID, func(ac *activeClient) { ac.away = false })
+		vs.providerIsLocked(clientID, func(ac *activeClient) { ac.away = false })
 	}
 }
 
 func (vs *canvasTable) providerIsLocked(clientID string, change func(*activeClient)) {
-	h := vs.host
-	for _, s := range h.sessions.all() {
+	for _, s := range vs.host.sessions.all() {
 		ac, ok := s.clients.get(clientID)
 		if !ok {
 			continue
@@ -167,8 +165,7 @@ func (vs *canvasTable) providerIsLocked(clientID string, change func(*activeClie
 // forgetProviderLocked removes the contributions that a client made before its new
 // initialize.
 func (vs *canvasTable) forgetProviderLocked(clientID string) {
-	h := vs.host
-	for _, s := range h.sessions.all() {
+	for _, s := range vs.host.sessions.all() {
 		ac, ok := s.clients.get(clientID)
 		if !ok {
 			continue
@@ -277,11 +274,10 @@ func (vs *canvasTable) newCanvas(session, canvasID string, input any) (*canvas, 
 	if !ok {
 		return nil, h.sessions.noSessionLocked(session)
 	}
-	return h.canvases.newCanvasLocked(s, canvasID, input)
+	return vs.newCanvasLocked(s, canvasID, input)
 }
 
 func (vs *canvasTable) newCanvasLocked(s *session, canvasID string, input any) (*canvas, error) {
-	h := vs.host
 	declared := s.declarations()
 	i := slices.IndexFunc(declared, func(d canvasDeclaration) bool {
 		return canvasID == d.CanvasID || canvasID == d.ExtensionID+"/"+d.CanvasID
@@ -289,13 +285,13 @@ func (vs *canvasTable) newCanvasLocked(s *session, canvasID string, input any) (
 	if i < 0 {
 		return nil, fail(ahp.CodeNotFound, "No such canvas: %s", canvasID)
 	}
-	h.canvases.count++
-	v := &canvas{session: s, declared: declared[i], instance: fmt.Sprintf("%s-%d", declared[i].CanvasID, h.canvases.count)}
+	vs.count++
+	v := &canvas{session: s, declared: declared[i], instance: fmt.Sprintf("%s-%d", declared[i].CanvasID, vs.count)}
 	if input != nil {
 		v.input = encode(input)
 	}
 	if v.declared.Source.Kind == "server" {
-		v.app = &h.cfg.Canvases[i] // the host's own canvases are the first declarations
+		v.app = &vs.host.cfg.Canvases[i] // the host's own canvases are the first declarations
 	}
 	return v, nil
 }
@@ -303,13 +299,12 @@ func (vs *canvasTable) newCanvasLocked(s *session, canvasID string, input any) (
 // openAtClient asks the client that provides the canvas to open it. It does nothing
 // for the host's own canvases.
 func (vs *canvasTable) openAtClient(v *canvas) (opened canvasOpened, err error) {
-	h := vs.host
 	if v.app != nil {
 		return opened, nil
 	}
 	params := v.call()
 	params.Input = v.input
-	result, err := h.canvases.askProvider(v.declared.Source.ClientID, "canvasOpen", params)
+	result, err := vs.askProvider(v.declared.Source.ClientID, "canvasOpen", params)
 	if err != nil {
 		return opened, err
 	}
@@ -325,7 +320,7 @@ func (vs *canvasTable) addCanvasLocked(v *canvas) (err error) {
 	if current, _ := h.sessions.get(v.session.uri); current != v.session {
 		return h.sessions.noSessionLocked(v.session.uri)
 	}
-	if len(h.canvases.keys) >= maxCanvases {
+	if len(vs.keys) >= maxCanvases {
 		return fail(ahp.CodeInternalError, "More than %d canvases", maxCanvases)
 	}
 	if v.app != nil {
@@ -337,21 +332,21 @@ func (vs *canvasTable) addCanvasLocked(v *canvas) (err error) {
 		v.setURL(url)
 	}
 	v.channel = canvasPrefix + h.cfg.NewID()
-	h.canvases.add(v.channel, v)
+	vs.add(v.channel, v)
 	return nil
 }
 
 // reopen opens a stale canvas again at its client.
 func (vs *canvasTable) reopen(v *canvas) {
 	h := vs.host
-	opened, err := h.canvases.openAtClient(v)
+	opened, err := vs.openAtClient(v)
 	if err != nil {
 		h.log.Info("stale canvas not reopened by its client", "instance", v.instance, "error", err)
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if current, _ := h.canvases.get(v.channel); current != v || !v.stale || !v.session.declares(v.declared.Source.ClientID, v.declared.CanvasID) {
+	if current, _ := vs.get(v.channel); current != v || !v.stale || !v.session.declares(v.declared.Source.ClientID, v.declared.CanvasID) {
 		return
 	}
 	update := map[string]any{"availability": "ready"}
@@ -368,7 +363,7 @@ func (vs *canvasTable) withCanvas(channel string, f func(*canvas) error) error {
 	h := vs.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v, ok := h.canvases.get(channel)
+	v, ok := vs.get(channel)
 	if !ok {
 		return fail(ahp.CodeNotFound, "Canvas not open: %s", channel)
 	}

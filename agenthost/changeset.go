@@ -133,12 +133,11 @@ func (s *session) agentChangedLocked(d Diff) {
 // changesetActionLocked handles changeset/filesReviewChanged. Clients may dispatch no
 // other action on a changeset.
 func (cs *changesetTable) changesetActionLocked(env envelope) {
-	h := cs.host
 	var a struct {
 		Files    []string `json:"files"`
 		Reviewed bool     `json:"reviewed"`
 	}
-	c := h.changesets.open[env.channel]
+	c := cs.open[env.channel]
 	if c == nil || env.kind != "changeset/filesReviewChanged" || json.Unmarshal(env.action, &a) != nil {
 		return
 	}
@@ -147,7 +146,7 @@ func (cs *changesetTable) changesetActionLocked(env envelope) {
 			c.files[i].Reviewed = a.Reviewed
 		}
 	}
-	h.publishLocked(env, nil)
+	cs.host.publishLocked(env, nil)
 }
 
 // operationParams are the parameters of invokeChangesetOperation.
@@ -192,7 +191,7 @@ func (cs *changesetTable) invokeChangesetOperationLocked(_ *conn, raw json.RawMe
 	if err != nil {
 		return nil, err
 	}
-	c := h.changesets.open[params.Channel]
+	c := cs.open[params.Channel]
 	said := operationResult{Message: "Committed."}
 	switch {
 	case c == nil:

@@ -45,10 +45,10 @@ func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, err
 	if err != nil {
 		return nil, err
 	}
-	s, ok := h.sessions.get(params.Channel)
+	s, ok := ss.get(params.Channel)
 	switch {
 	case !ok:
-		return nil, h.sessions.noSessionLocked(params.Channel)
+		return nil, ss.noSessionLocked(params.Channel)
 	case h.chats[params.Chat] != nil:
 		return nil, fail(ahp.CodeAlreadyExists, "Chat already exists: %s", params.Chat)
 	case !strings.HasPrefix(params.Chat, chatScheme) || len(s.listed) >= maxChats:
@@ -109,8 +109,7 @@ func forkable(source *chat, end int) error {
 // otherChatLocked returns a chat. It returns an error for a session's default
 // chat, and during a turn.
 func (ss *sessionTable) otherChatLocked(uri string) (*chat, error) {
-	h := ss.host
-	ch := h.chats[uri]
+	ch := ss.host.chats[uri]
 	switch {
 	case ch == nil:
 		return nil, fail(ahp.CodeNotFound, "Chat not found: %s", uri)
@@ -123,22 +122,21 @@ func (ss *sessionTable) otherChatLocked(uri string) (*chat, error) {
 }
 
 func (ss *sessionTable) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := ss.host
 	params, err := decodeParams[channelParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	ch, err := h.sessions.otherChatLocked(params.Channel)
+	ch, err := ss.otherChatLocked(params.Channel)
 	if err != nil {
 		return nil, err
 	}
 	ch.leaveLocked()
 	ch.seat.closeLocked()
 	if disk := ch.session.disk; disk != nil {
-		h.sessions.storageFailed(disk.RemoveChat(ch.uri))
+		ss.storageFailed(disk.RemoveChat(ch.uri))
 	}
 	ch.session.saveLocked()
-	delete(h.chats, ch.uri)
+	delete(ss.host.chats, ch.uri)
 	return nil, nil
 }
 
@@ -168,25 +166,25 @@ func (ss *sessionTable) moveChatLocked(c *conn, raw json.RawMessage) (any, error
 	if err != nil {
 		return nil, err
 	}
-	ch, err := h.sessions.otherChatLocked(params.Channel)
+	ch, err := ss.otherChatLocked(params.Channel)
 	if err != nil {
 		return nil, err
 	}
-	to, ok := h.sessions.get(params.Destination.Session)
+	to, ok := ss.get(params.Destination.Session)
 	switch {
-	case params.Destination.Kind == "newSession" && len(h.sessions.keys) < maxSessions:
+	case params.Destination.Kind == "newSession" && len(ss.keys) < maxSessions:
 		p := ch.session.provider
-		to = h.sessions.addSessionWithLocked(p, p.name+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
+		to = ss.addSessionWithLocked(p, p.name+":/"+h.cfg.NewID(), ch.session.directories, h.cfg.Now(), ch)
 		ch.leaveLocked()
 		ch.moveDiskLocked(to)
-		h.sessions.announceLocked(to)
+		ss.announceLocked(to)
 		return struct {
 			Session string `json:"session"`
 		}{to.uri}, nil
 	case params.Destination.Kind != "session":
 		return nil, fail(ahp.CodeInvalidParams, "Not a destination: %s", params.Destination.Kind)
 	case !ok:
-		return nil, h.sessions.noSessionLocked(params.Destination.Session)
+		return nil, ss.noSessionLocked(params.Destination.Session)
 	}
 	if to != ch.session {
 		ch.leaveLocked()

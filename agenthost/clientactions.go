@@ -71,7 +71,7 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 	h := ss.host
 	ch := h.chats[env.channel]
 	if ch == nil {
-		if session := sessionOfChat(env.channel); h.sessions.deletedLocked(session) {
+		if session := sessionOfChat(env.channel); ss.deletedLocked(session) {
 			env.rejected = deleted(session)
 			h.publishLocked(env, nil)
 		}
@@ -225,7 +225,7 @@ func (ss *sessionTable) sessionActionLocked(c *conn, env envelope) {
 	if json.Unmarshal(env.action, &a) != nil {
 		return
 	}
-	if s, ok := h.sessions.get(env.channel); ok {
+	if s, ok := ss.get(env.channel); ok {
 		switch {
 		case slices.Contains(activeClientActions, env.kind):
 			s.activeClientLocked(c, env)
@@ -250,7 +250,7 @@ func (ss *sessionTable) sessionActionLocked(c *conn, env envelope) {
 			s.setFlagLocked(statusArchived, *a.IsArchived)
 		}
 		s.saveLocked()
-	} else if h.sessions.deletedLocked(env.channel) {
+	} else if ss.deletedLocked(env.channel) {
 		env.rejected = deleted(env.channel)
 	}
 	h.publishLocked(env, nil)

@@ -172,9 +172,8 @@ func (c *changeset) countLocked() {
 // turnChangesetLocked returns the changeset of a turn, or nil if the session no longer
 // has that turn's trees.
 func (ts *changesetTable) turnChangesetLocked(uri string) *changeset {
-	h := ts.host
 	session, turn, ok := strings.Cut(uri, turnChanges)
-	s, known := h.sessions.get(session)
+	s, known := ts.host.sessions.get(session)
 	if !ok || !known || s.work == nil {
 		return nil
 	}

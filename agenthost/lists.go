@@ -22,11 +22,11 @@ const (
 func (ss *sessionTable) startListsLocked() {
 	h := ss.host
 	now := h.cfg.Now()
-	if len(h.sessions.providers) == 0 || now.Sub(h.sessions.listedAt) < listPause {
+	if len(ss.providers) == 0 || now.Sub(ss.listedAt) < listPause {
 		return
 	}
-	h.sessions.listedAt = now
-	for _, p := range h.sessions.providers {
+	ss.listedAt = now
+	for _, p := range ss.providers {
 		lister, ok := p.agent.(Lister)
 		if !ok || !p.info.Replays {
 			continue
@@ -39,7 +39,7 @@ func (ss *sessionTable) startListsLocked() {
 				h.log.Info("conversations not listed by the agent", "agent", p.name, "error", err)
 				return
 			}
-			h.sessions.addPast(p, past)
+			ss.addPast(p, past)
 		})
 	}
 }
@@ -60,16 +60,16 @@ func (ss *sessionTable) addPast(p *provider, past []Past) {
 	slices.SortStableFunc(past, func(a, b Past) int { return b.Modified.Compare(a.Modified) })
 	for _, c := range past[:min(len(past), maxListed)] {
 		uri := p.name + ":/" + url.PathEscape(c.ID)
-		if h.closed || c.ID == "" || known[c.ID] || h.sessions.deletedLocked(uri) || h.sessions.checkSessionURI(uri) != nil {
+		if h.closed || c.ID == "" || known[c.ID] || ss.deletedLocked(uri) || ss.checkSessionURI(uri) != nil {
 			continue
 		}
-		if _, ok := h.sessions.get(uri); ok {
+		if _, ok := ss.get(uri); ok {
 			continue
 		}
-		s := h.sessions.addSessionLocked(p, uri, []string{fileURI(c.Folder)}, c.Modified)
+		s := ss.addSessionLocked(p, uri, []string{fileURI(c.Folder)}, c.Modified)
 		s.title = titleOf(c.Title)
 		s.chat.seat.id, s.chat.seat.replay = c.ID, true
-		h.sessions.announceLocked(s)
+		ss.announceLocked(s)
 	}
 }
 

@@ -30,12 +30,12 @@ type mcpUpstream struct {
 // sessions.
 func (ms *mcpServers) startMCPLocked() {
 	h := ms.host
-	if h.mcp.upstreams != nil {
+	if ms.upstreams != nil {
 		return
 	}
 	for i := range h.cfg.MCP {
 		up := &mcpUpstream{host: h, cfg: &h.cfg.MCP[i]}
-		h.mcp.upstreams = append(h.mcp.upstreams, up)
+		ms.upstreams = append(ms.upstreams, up)
 		up.startLocked()
 	}
 	for _, s := range h.sessions.all() {

@@ -47,7 +47,6 @@ func mcpNotificationFrame(channel, method string, params json.RawMessage) []byte
 // mcpMessageLocked handles a client's message on an mcp:// channel. It returns false
 // for other messages.
 func (ms *mcpServers) mcpMessageLocked(c *conn, msg message) bool {
-	h := ms.host
 	channel, agree := mcpChannelOf(msg)
 	if channel == "" {
 		return false
@@ -58,15 +57,15 @@ func (ms *mcpServers) mcpMessageLocked(c *conn, msg message) bool {
 		}
 		return true
 	}
-	h.logLocked(levelTrace, "mcp: method=%s", msg.method())
-	m, err := h.mcp.mcpServedLocked(c, channel, msg.method(), msg.isNotification())
+	ms.host.logLocked(levelTrace, "mcp: method=%s", msg.method())
+	m, err := ms.mcpServedLocked(c, channel, msg.method(), msg.isNotification())
 	switch {
 	case msg.isRequest() && err != nil:
 		c.queueLocked(mcpFrame(channel, msg["id"], nil, err))
 	case msg.isRequest():
-		h.mcp.mcpRequestLocked(c, m, channel, msg)
+		ms.mcpRequestLocked(c, m, channel, msg)
 	case err == nil:
-		h.mcp.mcpNotifiedLocked(c, m, msg)
+		ms.mcpNotifiedLocked(c, m, msg)
 	}
 	return true
 }
@@ -74,8 +73,7 @@ func (ms *mcpServers) mcpMessageLocked(c *conn, msg message) bool {
 // mcpServedLocked returns the server behind a channel if it serves the method to this
 // client.
 func (ms *mcpServers) mcpServedLocked(c *conn, channel, method string, notification bool) (*mcpServer, error) {
-	h := ms.host
-	m := h.mcp.mcpAtLocked(channel)
+	m := ms.mcpAtLocked(channel)
 	switch {
 	case c.client == nil || !c.offer.mcpApps:
 		return nil, methodNotFound(method)
@@ -91,8 +89,7 @@ func (ms *mcpServers) mcpServedLocked(c *conn, channel, method string, notificat
 
 // mcpAtLocked returns the server at this channel now, or nil.
 func (ms *mcpServers) mcpAtLocked(channel string) *mcpServer {
-	h := ms.host
-	for _, s := range h.sessions.all() {
+	for _, s := range ms.host.sessions.all() {
 		for _, m := range s.mcp {
 			if m.channel() == channel {
 				return m
@@ -112,7 +109,7 @@ func (ms *mcpServers) mcpRequestLocked(c *conn, m *mcpServer, channel string, ms
 		answer(nil, fail(ahp.CodeInternalError, "More than %d requests in flight", maxInFlight))
 		return
 	}
-	params, err := h.mcp.mcpAdmitLocked(m, method, msg["params"])
+	params, err := ms.mcpAdmitLocked(m, method, msg["params"])
 	if err != nil {
 		answer(nil, err)
 		return

@@ -346,7 +346,6 @@ func (ms *mcpServers) withMCP(session, server string, f func(*mcpServer) error) 
 // authenticateLocked answers authenticate. It compares the token with those of the
 // agent's resource or of the servers that wait for one, and does not store it.
 func (ms *mcpServers) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := ms.host
 	params, err := decodeParams[struct {
 		Resource string `json:"resource"`
 		Token    string `json:"token"`
@@ -354,10 +353,10 @@ func (ms *mcpServers) authenticateLocked(_ *conn, raw json.RawMessage) (any, err
 	if err != nil {
 		return nil, err
 	}
-	if known, err := h.mcp.signInLocked(params.Resource, params.Token); known {
+	if known, err := ms.signInLocked(params.Resource, params.Token); known {
 		return struct{}{}, err
 	}
-	waiting := h.mcp.mcpWaitingLocked(params.Resource)
+	waiting := ms.mcpWaitingLocked(params.Resource)
 	if len(waiting) == 0 {
 		return nil, fail(ahp.CodeAuthRequired, "Authentication failed for resource: %s", params.Resource)
 	}
@@ -374,8 +373,7 @@ func (ms *mcpServers) authenticateLocked(_ *conn, raw json.RawMessage) (any, err
 
 // mcpWaitingLocked returns the servers that need a token for a resource.
 func (ms *mcpServers) mcpWaitingLocked(resource string) (waiting []*mcpServer) {
-	h := ms.host
-	for _, s := range h.sessions.all() {
+	for _, s := range ms.host.sessions.all() {
 		for _, m := range s.mcp {
 			if m.auth != nil && m.auth.Resource.Resource == resource {
 				waiting = append(waiting, m)

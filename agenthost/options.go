@@ -13,8 +13,7 @@ import (
 
 // permitted removes the switches and choices that skip permissions if the host forbids them.
 func (ss *sessionTable) permitted(options []Option) []Option {
-	h := ss.host
-	if !h.cfg.NoBypass {
+	if !ss.host.cfg.NoBypass {
 		return options
 	}
 	options = slices.DeleteFunc(slices.Clone(options), func(o Option) bool { return o.Bypass })
@@ -207,9 +206,8 @@ func (s *session) clientConfigLocked(env envelope) {
 }
 
 func (st *seat) setOptions(conv Conversation, values map[string]any) {
-	h := st.host
 	config, ok := conv.(Configurable)
-	ctx, cancel := context.WithTimeout(h.ctx, CancelGrace)
+	ctx, cancel := context.WithTimeout(st.host.ctx, CancelGrace)
 	defer cancel()
 	for _, id := range slices.Sorted(maps.Keys(values)) {
 		if ok && config.SetOption(ctx, id, values[id]) == nil {
@@ -224,7 +222,6 @@ func (st *seat) setOptions(conv Conversation, values map[string]any) {
 
 // completionsLocked answers completions: slash commands at the beginning of a message.
 func (ss *sessionTable) completionsLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := ss.host
 	params, err := decodeParams[struct {
 		Channel string `json:"channel"`
 		Text    string `json:"text"`
@@ -233,7 +230,7 @@ func (ss *sessionTable) completionsLocked(_ *conn, raw json.RawMessage) (any, er
 	if err != nil {
 		return nil, err
 	}
-	ch := h.chats[params.Channel]
+	ch := ss.host.chats[params.Channel]
 	units := utf16.Encode([]rune(params.Text))
 	if ch == nil || params.Offset < 0 || params.Offset > len(units) {
 		return json.RawMessage(`{"items":[]}`), nil

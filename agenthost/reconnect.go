@@ -127,10 +127,9 @@ func (c *conn) resumeAllLocked(uris []string, params reconnectParams) reconnectR
 // resumeLocked subscribes to a channel again if it still exists, and returns its
 // state.
 func (c *conn) resumeLocked(uri string) (*snapshot, error) {
-	h := c.host
 	snap, err := c.snapshotLocked(uri, view{})
 	if err != nil {
-		h.logLocked(levelInfo, "Reconnect: failed to restore subscription %s: %v", uri, err)
+		c.host.logLocked(levelInfo, "Reconnect: failed to restore subscription %s: %v", uri, err)
 		return nil, err
 	}
 	c.subscribeLocked(uri, subscribeParams{})

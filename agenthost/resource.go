@@ -49,15 +49,14 @@ func contentType(uri string) string {
 
 // resourceRead answers resourceRead for file: and demo-blob: URIs.
 func (rs *resources) resourceRead(_ *conn, raw json.RawMessage) (any, error) {
-	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
 	if size, ok := strings.CutPrefix(params.URI, blobPrefix); ok {
-		return h.resources.blob(size, params)
+		return rs.blob(size, params)
 	}
-	data, err := h.resources.files.read(params.URI, h.cfg.MaxFrame)
+	data, err := rs.files.read(params.URI, rs.host.cfg.MaxFrame)
 	if err != nil {
 		return nil, err
 	}
@@ -93,16 +92,15 @@ type directoryList struct {
 
 // resourceList answers resourceList, sorted by name.
 func (rs *resources) resourceList(_ *conn, raw json.RawMessage) (any, error) {
-	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
 	entries := []directoryEntry{}
-	for _, name := range h.resources.files.towards(params.URI) {
+	for _, name := range rs.files.towards(params.URI) {
 		entries = append(entries, directoryEntry{name, fileType(true)})
 	}
-	r, name, err := h.resources.files.find(params.URI)
+	r, name, err := rs.files.find(params.URI)
 	if err != nil && len(entries) > 0 {
 		return directoryList{entries}, nil
 	}
@@ -129,8 +127,7 @@ func (rs *resources) resourceList(_ *conn, raw json.RawMessage) (any, error) {
 }
 
 func (rs *resources) stat(uri, missing string) (fs.FileInfo, error) {
-	h := rs.host
-	r, name, err := h.resources.files.find(uri)
+	r, name, err := rs.files.find(uri)
 	if err != nil {
 		return nil, err
 	}
@@ -146,12 +143,11 @@ func fileType(isDir bool) string {
 }
 
 func (rs *resources) resourceResolve(_ *conn, raw json.RawMessage) (any, error) {
-	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	info, err := h.resources.stat(params.URI, "Resource not found")
+	info, err := rs.stat(params.URI, "Resource not found")
 	if err != nil {
 		return nil, err
 	}
@@ -170,12 +166,11 @@ func (rs *resources) resourceResolve(_ *conn, raw json.RawMessage) (any, error) 
 // resourceRequestLocked answers resourceRequest. Resources that the host serves
 // need no additional permission.
 func (rs *resources) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := h.resources.files.find(params.URI); err != nil {
+	if _, _, err := rs.files.find(params.URI); err != nil {
 		return nil, err
 	}
 	return struct{}{}, nil
@@ -183,7 +178,6 @@ func (rs *resources) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, e
 
 // resourceWrite answers resourceWrite for whole files.
 func (rs *resources) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
-	h := rs.host
 	params, err := decodeParams[struct {
 		resourceParams
 		Data       string `json:"data"`
@@ -203,7 +197,7 @@ func (rs *resources) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 			return nil, fail(ahp.CodeInvalidParams, "Invalid params: data is not base64")
 		}
 	}
-	root, name, err := h.resources.files.changeable(params.URI)
+	root, name, err := rs.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
@@ -222,12 +216,11 @@ func (rs *resources) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 	if err := cmp.Or(err, f.Close()); err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
-	h.resources.fileChanged(params.URI, change)
+	rs.fileChanged(params.URI, change)
 	return struct{}{}, nil
 }
 
 func (rs *resources) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
-	h := rs.host
 	params, err := decodeParams[struct {
 		resourceParams
 		Recursive bool `json:"recursive"`
@@ -235,7 +228,7 @@ func (rs *resources) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, name, err := h.resources.files.changeable(params.URI)
+	root, name, err := rs.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
@@ -246,24 +239,23 @@ func (rs *resources) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
 	if err := remove(name); err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
-	h.resources.fileChanged(params.URI, "deleted")
+	rs.fileChanged(params.URI, "deleted")
 	return struct{}{}, nil
 }
 
 // resourceMkdir answers resourceMkdir. An existing directory is no error.
 func (rs *resources) resourceMkdir(_ *conn, raw json.RawMessage) (any, error) {
-	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	root, name, err := h.resources.files.changeable(params.URI)
+	root, name, err := rs.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
 	}
 	if err := root.MkdirAll(name, 0o755); err != nil {
 		return nil, fileError("Resource not found", params.URI, err)
 	}
-	h.resources.fileChanged(params.URI, "added")
+	rs.fileChanged(params.URI, "added")
 	return struct{}{}, nil
 }

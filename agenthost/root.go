@@ -45,11 +45,10 @@ func (h *Host) rootStateLocked() rootState {
 }
 
 func (ss *sessionTable) agentsLocked() []agent {
-	h := ss.host
 	agents := []agent{}
-	for _, p := range h.sessions.providers {
+	for _, p := range ss.providers {
 		described := p.describeLocked()
-		described.Resources = h.cfg.Resources
+		described.Resources = ss.host.cfg.Resources
 		agents = append(agents, described)
 	}
 	return agents

@@ -483,8 +483,7 @@ func folderPaths(uris []string) []string {
 
 // providerLocked returns the agent with this name; for an empty name, the first agent.
 func (ss *sessionTable) providerLocked(name string) (*provider, error) {
-	h := ss.host
-	for _, p := range h.sessions.providers {
+	for _, p := range ss.providers {
 		if name == "" || p.name == name {
 			return p, nil
 		}
@@ -505,11 +504,10 @@ func (h *Host) AgentChanged(name string) {
 }
 
 func (ss *sessionTable) agentsChangedLocked() {
-	h := ss.host
-	h.emitLocked(rootChannel, struct {
+	ss.host.emitLocked(rootChannel, struct {
 		Type   string  `json:"type"`
 		Agents []agent `json:"agents"`
-	}{"root/agentsChanged", h.sessions.agentsLocked()})
+	}{"root/agentsChanged", ss.agentsLocked()})
 }
 
 // describeLocked returns the agent's entry in the root state.
@@ -536,7 +534,6 @@ func (p *provider) describeLocked() agent {
 
 // providerOfLocked reports whether a URI has the scheme of an agent's sessions.
 func (ss *sessionTable) providerOfLocked(uri string) bool {
-	h := ss.host
 	name, _, _ := strings.Cut(uri, ":")
-	return slices.ContainsFunc(h.sessions.providers, func(p *provider) bool { return p.name == name })
+	return slices.ContainsFunc(ss.providers, func(p *provider) bool { return p.name == name })
 }

@@ -153,11 +153,11 @@ func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, 
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.sessions.providerLocked(params.Provider)
+	p, err := ss.providerLocked(params.Provider)
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := h.sessions.get(params.Channel); ok {
+	if s, ok := ss.get(params.Channel); ok {
 		h.emitLocked(params.Channel, struct {
 			Type  string          `json:"type"`
 			Tools json.RawMessage `json:"tools"`
@@ -165,12 +165,12 @@ func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, 
 		h.emitLocked(params.Channel, plainAction{"session/ready"})
 		return nil, nil
 	}
-	if err := h.sessions.checkSessionURI(params.Channel); err != nil {
+	if err := ss.checkSessionURI(params.Channel); err != nil {
 		return nil, err
 	}
-	s := h.sessions.addSessionLocked(p, params.Channel, params.WorkingDirectories, h.cfg.Now())
+	s := ss.addSessionLocked(p, params.Channel, params.WorkingDirectories, h.cfg.Now())
 	s.saveLocked()
-	h.sessions.announceLocked(s)
+	ss.announceLocked(s)
 	return nil, nil
 }
 
@@ -218,7 +218,7 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil && !errors.Is(err, ErrSignIn) && s.chat.active == nil && len(s.chat.turns) == 0 {
-		h.sessions.removeSessionLocked(s)
+		ss.removeSessionLocked(s)
 		return nil, fail(ahp.CodeInternalError, "%s did not start: %v", s.provider.info.Name, err)
 	}
 	s.lifecycle = ""
@@ -265,35 +265,34 @@ func (ss *sessionTable) beginAgentSession(params createSessionParams, w *work) (
 	h := ss.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p, err := h.sessions.providerLocked(params.Provider)
+	p, err := ss.providerLocked(params.Provider)
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := h.sessions.get(params.Channel); ok {
+	if _, ok := ss.get(params.Channel); ok {
 		return nil, fail(ahp.CodeAlreadyExists, "Session already exists: %s", params.Channel)
 	}
-	if err := h.sessions.checkSessionURI(params.Channel); err != nil {
+	if err := ss.checkSessionURI(params.Channel); err != nil {
 		return nil, err
 	}
 	chosen, err := p.optionsOf(h, params.Config)
 	if err != nil {
 		return nil, err
 	}
-	s := h.sessions.addSessionLocked(p, params.Channel, params.WorkingDirectories, h.cfg.Now())
+	s := ss.addSessionLocked(p, params.Channel, params.WorkingDirectories, h.cfg.Now())
 	s.lifecycle, s.work = "creating", w
 	s.chat.seat.chosen = chosen
-	h.sessions.announceLocked(s)
+	ss.announceLocked(s)
 	return s, nil
 }
 
 func (ss *sessionTable) checkSessionURI(uri string) error {
-	h := ss.host
-	_, isTerminal := h.terminals.get(uri)
+	_, isTerminal := ss.host.terminals.get(uri)
 	scheme, _, ok := strings.Cut(uri, ":")
 	switch {
 	case !ok || isTerminal || slices.Contains([]string{"ahp-root", "ahp-chat", "ahp-otlp", "ahp-resource-watch", "ahp-canvas"}, scheme):
 		return fail(ahp.CodeInvalidParams, "Not a session URI: %s", uri)
-	case len(h.sessions.keys) >= maxSessions:
+	case len(ss.keys) >= maxSessions:
 		return fail(ahp.CodeInternalError, "More than %d sessions", maxSessions)
 	}
 	return nil
@@ -301,8 +300,7 @@ func (ss *sessionTable) checkSessionURI(uri string) error {
 
 // addSessionLocked adds a session without publishing it.
 func (ss *sessionTable) addSessionLocked(p *provider, uri string, directories []string, now time.Time) *session {
-	h := ss.host
-	return h.sessions.addSessionWithLocked(p, uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
+	return ss.addSessionWithLocked(p, uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
 }
 
 // addSessionWithLocked adds a session with a chat. A chat that was moved keeps the URI
@@ -324,9 +322,9 @@ func (ss *sessionTable) addSessionWithLocked(p *provider, uri string, directorie
 		p.newSeat(ch)
 	}
 	s.addMCPLocked()
-	h.sessions.add(uri, s)
+	ss.add(uri, s)
 	h.chats[s.chat.uri] = s.chat
-	h.sessions.deleted = slices.DeleteFunc(h.sessions.deleted, func(d string) bool { return d == uri })
+	ss.deleted = slices.DeleteFunc(ss.deleted, func(d string) bool { return d == uri })
 	return s
 }
 
@@ -362,13 +360,12 @@ type channelParams struct {
 // disposeSessionLocked answers disposeSession. A missing session is no error.
 // Subscriptions remain, and receive nothing.
 func (ss *sessionTable) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := ss.host
 	params, err := decodeParams[channelParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := h.sessions.get(params.Channel); ok {
-		h.sessions.removeSessionLocked(s)
+	if s, ok := ss.get(params.Channel); ok {
+		ss.removeSessionLocked(s)
 	}
 	return nil, nil
 }
@@ -382,9 +379,9 @@ func (ss *sessionTable) removeSessionLocked(s *session) {
 		ch.seat.closeLocked()
 		if ch.active != nil {
 			ch.active = nil
-			h.announceActiveLocked(h.sessions.activeLocked())
+			h.announceActiveLocked(ss.activeLocked())
 		}
-		h.sessions.storageFailed(ch.log.close())
+		ss.storageFailed(ch.log.close())
 		delete(h.chats, ch.uri)
 	}
 	for _, v := range s.canvases() {
@@ -405,11 +402,11 @@ func (ss *sessionTable) removeSessionLocked(s *session) {
 			w.leaveWorktree(h)
 		})
 	}
-	h.sessions.remove(s.uri)
+	ss.remove(s.uri)
 	s.forgetLocked()
-	h.sessions.deleted = append(h.sessions.deleted, s.uri)
-	if len(h.sessions.deleted) > maxDeleted {
-		h.sessions.deleted = h.sessions.deleted[1:]
+	ss.deleted = append(ss.deleted, s.uri)
+	if len(ss.deleted) > maxDeleted {
+		ss.deleted = ss.deleted[1:]
 	}
 	h.notifyAllLocked("root/sessionRemoved", struct {
 		Channel string `json:"channel"`
@@ -418,16 +415,14 @@ func (ss *sessionTable) removeSessionLocked(s *session) {
 }
 
 func (ss *sessionTable) deletedLocked(uri string) bool {
-	h := ss.host
-	return slices.Contains(h.sessions.deleted, uri)
+	return slices.Contains(ss.deleted, uri)
 }
 
 // listSessionsLocked answers listSessions with a single page.
 func (ss *sessionTable) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
-	h := ss.host
-	h.sessions.startListsLocked()
+	ss.startListsLocked()
 	items := []summary{}
-	for _, s := range h.sessions.all() {
+	for _, s := range ss.all() {
 		items = append(items, s.summary().as(c.offer))
 	}
 	return struct {
@@ -437,12 +432,11 @@ func (ss *sessionTable) listSessionsLocked(c *conn, _ json.RawMessage) (any, err
 
 // resolveSessionConfigLocked answers resolveSessionConfig for scripted agents.
 func (ss *sessionTable) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := ss.host
 	params, err := decodeParams[createSessionParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.sessions.providerLocked(params.Provider)
+	p, err := ss.providerLocked(params.Provider)
 	if err != nil {
 		return nil, err
 	}

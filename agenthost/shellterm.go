@@ -28,14 +28,13 @@ type shellBackend struct {
 const maxTyped = 256
 
 func (ts *terminalTable) startShellLocked(t *terminal) (*shellBackend, error) {
-	h := ts.host
 	cmd := exec.Command("/bin/sh")
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "PS1=$ ")
 	if t.cwd == "" {
-		t.cwd = h.cfg.Root
+		t.cwd = ts.host.cfg.Root
 	}
 	cmd.Dir = t.cwd
-	return h.terminals.startProcessLocked(t, cmd)
+	return ts.startProcessLocked(t, cmd)
 }
 
 // startProcessLocked starts a process on a pseudo-terminal, in a session of its own.

@@ -39,6 +39,6 @@ func (ms *mcpServers) signInLocked(resource, token string) (known bool, err erro
 	if !slices.Contains(h.cfg.Resources[i].Tokens, token) {
 		return true, &rpcError{Code: ahp.CodeAuthRequired, Message: "Authentication failed for resource: " + resource, Data: map[string][]Resource{"resources": {h.cfg.Resources[i]}}}
 	}
-	h.mcp.signedIn[resource]++
+	ms.signedIn[resource]++
 	return true, nil
 }

@@ -66,11 +66,11 @@ func (ss *sessionTable) restoreLocked() error {
 	if err != nil {
 		return err
 	}
-	if err := h.sessions.lockStorage(); err != nil {
+	if err := ss.lockStorage(); err != nil {
 		return err
 	}
-	h.sessions.store = store
-	if h.sessions.deleted, err = store.Removed(); err != nil {
+	ss.store = store
+	if ss.deleted, err = store.Removed(); err != nil {
 		h.log.Warn("list of removed sessions unreadable", "error", err)
 	}
 	stored, err := store.Sessions()
@@ -87,14 +87,14 @@ func (ss *sessionTable) restoreLocked() error {
 			h.log.Warn("session unreadable", "error", err)
 			continue
 		}
-		p, err := h.sessions.providerLocked(rec.Provider)
+		p, err := ss.providerLocked(rec.Provider)
 		if err != nil {
 			continue // the agent may be configured again later
 		}
-		h.sessions.restoreSessionLocked(disk, rec, p)
+		ss.restoreSessionLocked(disk, rec, p)
 	}
-	slices.SortStableFunc(h.sessions.keys, func(a, b string) int {
-		return h.sessions.values[a].created.Compare(h.sessions.values[b].created)
+	slices.SortStableFunc(ss.keys, func(a, b string) int {
+		return ss.values[a].created.Compare(ss.values[b].created)
 	})
 	return nil
 }
@@ -144,7 +144,6 @@ func (s *session) forgetLocked() {
 }
 
 func (ss *sessionTable) restoreSessionLocked(disk *transcript.Session, rec sessionRecord, p *provider) {
-	h := ss.host
 	var s *session
 	for i, c := range rec.Chats {
 		ch := &chat{
@@ -155,12 +154,12 @@ func (ss *sessionTable) restoreSessionLocked(disk *transcript.Session, rec sessi
 			ch.status = statusError
 		}
 		if i == 0 {
-			s = h.sessions.addSessionWithLocked(p, rec.URI, rec.Directories, rec.Created, ch)
+			s = ss.addSessionWithLocked(p, rec.URI, rec.Directories, rec.Created, ch)
 		} else {
 			ch.session = s
 			p.newSeat(ch)
 			s.listed = append(s.listed, ch)
-			h.chats[ch.uri] = ch
+			ss.host.chats[ch.uri] = ch
 		}
 		st := ch.seat
 		st.id, st.forkOf, st.replay, st.kept = c.Conversation, c.ForkOf, c.Replay, c.Options
@@ -207,9 +206,8 @@ func (s *session) saveLocked() {
 // storageFailed logs an error of the storage. The host continues with its state in
 // memory.
 func (ss *sessionTable) storageFailed(err error) {
-	h := ss.host
 	if err != nil {
-		h.log.Error("session storage failed", "error", err)
+		ss.host.log.Error("session storage failed", "error", err)
 	}
 }
 

@@ -115,12 +115,11 @@ func (h *Host) unsubscribeLocked(c *conn, raw json.RawMessage) {
 
 // snapshotLocked returns a channel's state for c, or nil for a channel without state.
 func (c *conn) snapshotLocked(uri string, v view) (*snapshot, error) {
-	h := c.host
 	state, err := c.stateLocked(uri, v)
 	if state == nil || err != nil {
 		return nil, err
 	}
-	return &snapshot{Resource: uri, State: encodeState(state), FromSeq: h.seq}, nil
+	return &snapshot{Resource: uri, State: encodeState(state), FromSeq: c.host.seq}, nil
 }
 
 // encodeState encodes a state. It inserts a chat's stored turns unchanged, because the
@@ -194,8 +193,7 @@ func (c *conn) stateLocked(uri string, v view) (any, error) {
 }
 
 func (ss *sessionTable) chatStateLocked(uri string, v view, o offer) (any, error) {
-	h := ss.host
-	if ch := h.chats[uri]; ch != nil {
+	if ch := ss.host.chats[uri]; ch != nil {
 		ch.replayLocked()
 		state := ch.state(v)
 		if o.registers() && ch == ch.session.chat {
@@ -203,16 +201,15 @@ func (ss *sessionTable) chatStateLocked(uri string, v view, o offer) (any, error
 		}
 		return state, nil
 	}
-	return nil, h.sessions.noSessionLocked(sessionOfChat(uri))
+	return nil, ss.noSessionLocked(sessionOfChat(uri))
 }
 
 // noSessionLocked is the error for an unknown session URI.
 func (ss *sessionTable) noSessionLocked(uri string) error {
-	h := ss.host
 	switch {
-	case h.sessions.deletedLocked(uri):
+	case ss.deletedLocked(uri):
 		return fail(ahp.CodeSessionNotFound, "%s", deleted(uri))
-	case h.sessions.providerOfLocked(uri):
+	case ss.providerOfLocked(uri):
 		return fail(ahp.CodeSessionNotFound, "Session not found on backend: %s", uri)
 	}
 	return fail(ahp.CodeSessionNotFound, "No agent for session: %s", uri)

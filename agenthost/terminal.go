@@ -110,9 +110,8 @@ func (t *terminal) state() terminalState {
 }
 
 func (ts *terminalTable) terminalInfosLocked() []terminalInfo {
-	h := ts.host
 	infos := []terminalInfo{}
-	for _, t := range h.terminals.all() {
+	for _, t := range ts.all() {
 		infos = append(infos, terminalInfo{t.uri, t.title, t.claim, t.ending()})
 	}
 	return infos
@@ -120,11 +119,10 @@ func (ts *terminalTable) terminalInfosLocked() []terminalInfo {
 
 // terminalsChangedLocked publishes the list of terminals.
 func (ts *terminalTable) terminalsChangedLocked() {
-	h := ts.host
-	h.emitLocked(rootChannel, struct {
+	ts.host.emitLocked(rootChannel, struct {
 		Type      string         `json:"type"`
 		Terminals []terminalInfo `json:"terminals"`
-	}{"root/terminalsChanged", h.terminals.terminalInfosLocked()})
+	}{"root/terminalsChanged", ts.terminalInfosLocked()})
 }
 
 type terminalParams struct {
@@ -137,24 +135,23 @@ type terminalParams struct {
 }
 
 func (ts *terminalTable) createTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := ts.host
 	params, err := decodeParams[terminalParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	_, err = h.terminals.addTerminalLocked(params, h.terminals.openBackendLocked)
+	_, err = ts.addTerminalLocked(params, ts.openBackendLocked)
 	return nil, err
 }
 
 func (ts *terminalTable) addTerminalLocked(params terminalParams, open func(*terminal) (backend, error)) (_ *terminal, err error) {
 	h := ts.host
-	if _, ok := h.terminals.get(params.Channel); ok {
+	if _, ok := ts.get(params.Channel); ok {
 		return nil, fail(ahp.CodeInternalError, "Terminal already exists: %s", params.Channel)
 	}
 	if !strings.HasPrefix(params.Channel, terminalScheme) {
 		return nil, fail(ahp.CodeInvalidParams, "Not a terminal URI: %s", params.Channel)
 	}
-	if len(h.terminals.keys) >= maxTerminals {
+	if len(ts.keys) >= maxTerminals {
 		return nil, fail(ahp.CodeInternalError, "More than %d terminals", maxTerminals)
 	}
 	t := &terminal{
@@ -176,17 +173,16 @@ func (ts *terminalTable) addTerminalLocked(params terminalParams, open func(*ter
 	if t.backend, err = open(t); err != nil {
 		return nil, err
 	}
-	h.terminals.add(t.uri, t)
-	h.terminals.terminalsChangedLocked()
+	ts.add(t.uri, t)
+	ts.terminalsChangedLocked()
 	return t, nil
 }
 
 func (ts *terminalTable) openBackendLocked(t *terminal) (backend, error) {
-	h := ts.host
-	if h.cfg.Terminals == EchoTerminals {
+	if ts.host.cfg.Terminals == EchoTerminals {
 		return &echoBackend{terminal: t}, nil
 	}
-	return h.terminals.startShellLocked(t)
+	return ts.startShellLocked(t)
 }
 
 // maxScreen bounds a terminal's columns and rows.
@@ -201,22 +197,20 @@ func orDefault(n, fallback int) int {
 
 // disposeTerminalLocked answers disposeTerminal. A missing terminal is no error.
 func (ts *terminalTable) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := ts.host
 	params, err := decodeParams[channelParams](raw)
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := h.terminals.get(params.Channel); ok {
-		h.terminals.remove(t.uri)
+	if t, ok := ts.get(params.Channel); ok {
+		ts.remove(t.uri)
 		t.backend.kill()
-		h.terminals.terminalsChangedLocked()
+		ts.terminalsChangedLocked()
 	}
 	return nil, nil
 }
 
 // terminalActionLocked echoes an action on a terminal, then applies it.
 func (ts *terminalTable) terminalActionLocked(env envelope) {
-	h := ts.host
 	var a struct {
 		Data  string          `json:"data"`
 		Cols  int             `json:"cols"`
@@ -227,8 +221,8 @@ func (ts *terminalTable) terminalActionLocked(env envelope) {
 	if json.Unmarshal(env.action, &a) != nil {
 		return
 	}
-	h.publishLocked(env, nil)
-	t, ok := h.terminals.get(env.channel)
+	ts.host.publishLocked(env, nil)
+	t, ok := ts.get(env.channel)
 	if !ok {
 		return
 	}
@@ -242,13 +236,13 @@ func (ts *terminalTable) terminalActionLocked(env envelope) {
 		t.backend.resize(t.cols, t.rows)
 	case "terminal/titleChanged":
 		t.title = a.Title
-		h.terminals.terminalsChangedLocked()
+		ts.terminalsChangedLocked()
 	case "terminal/cleared":
 		t.content = nil
 	case "terminal/claimed":
 		if ahp.IsObject(a.Claim) {
 			t.claim = a.Claim
-			h.terminals.terminalsChangedLocked()
+			ts.terminalsChangedLocked()
 		}
 	}
 }

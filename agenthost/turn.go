@@ -236,7 +236,6 @@ func (t *Turn) endLocked(end End, err error) {
 	if t.ended {
 		return
 	}
-	h := t.host
 	t.flushLocked()
 	if t.plan != nil && !t.plan.done {
 		t.finishToolLocked(t.plan, ToolCompleted, "")
@@ -244,7 +243,7 @@ func (t *Turn) endLocked(end End, err error) {
 	if end.Usage != nil {
 		t.usageLocked(*end.Usage)
 	}
-	action := turnEndAction{Type: "chat/turnComplete", TurnID: t.turn.ID, Duration: h.cfg.Now().Sub(t.started).Milliseconds()}
+	action := turnEndAction{Type: "chat/turnComplete", TurnID: t.turn.ID, Duration: t.host.cfg.Now().Sub(t.started).Milliseconds()}
 	switch {
 	case err != nil:
 		action.Type = "chat/error"

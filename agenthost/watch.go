@@ -35,7 +35,6 @@ func (w watch) covers(uri string) bool {
 }
 
 func (rs *resources) createResourceWatchLocked(_ *conn, raw json.RawMessage) (any, error) {
-	h := rs.host
 	params, err := decodeParams[struct {
 		URI       string `json:"uri"`
 		Recursive bool   `json:"recursive"`
@@ -43,7 +42,7 @@ func (rs *resources) createResourceWatchLocked(_ *conn, raw json.RawMessage) (an
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := h.resources.files.find(params.URI); err != nil {
+	if _, _, err := rs.files.find(params.URI); err != nil {
 		return nil, err
 	}
 	encoded := base64.RawURLEncoding.EncodeToString(encode(watch{params.URI, params.Recursive}))
