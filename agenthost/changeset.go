@@ -185,12 +185,8 @@ type followUp struct {
 // invokeChangesetOperationLocked answers invokeChangesetOperation for scripted agents.
 // It touches no file: commit clears the changeset, revert removes a file from the
 // changeset, and pull-request returns an example address.
-func (cs *changesetTable) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (cs *changesetTable) invokeChangesetOperationLocked(_ *conn, params operationParams) (any, error) {
 	h := cs.host
-	params, err := decodeParams[operationParams](raw)
-	if err != nil {
-		return nil, err
-	}
 	c := cs.open[params.Channel]
 	said := operationResult{Message: "Committed."}
 	switch {

@@ -135,17 +135,15 @@ func cursorBefore(index int, turns []*turn) string {
 // turnsPerPage bounds the turns loaded by a fetchTurns.
 const turnsPerPage = 20
 
+type fetchTurnsParams struct {
+	Channel string `json:"channel"`
+	Cursor  string `json:"cursor"`
+}
+
 // fetchTurnsLocked answers fetchTurns. It publishes the turns before the cursor in an
 // action to all subscribers. Without a cursor, the action has no turns.
-func (ss *sessionTable) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) fetchTurnsLocked(_ *conn, params fetchTurnsParams) (any, error) {
 	h := ss.host
-	params, err := decodeParams[struct {
-		Channel string `json:"channel"`
-		Cursor  string `json:"cursor"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
 	ch := h.chats[params.Channel]
 	if ch == nil {
 		return nil, fail(ahp.CodeSessionNotFound, "Session not found: %s", params.Channel)

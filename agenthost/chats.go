@@ -29,22 +29,20 @@ func (s *session) chatSummaries() []chatSummary {
 	return summaries
 }
 
+type createChatParams struct {
+	Channel        string          `json:"channel"`
+	Chat           string          `json:"chat"`
+	InitialMessage json.RawMessage `json:"initialMessage"`
+	Source         *struct {
+		Chat   string `json:"chat"`
+		TurnID string `json:"turnId"`
+	} `json:"source"`
+}
+
 // createChatLocked answers createChat: a new chat in a session, empty or with a
 // copy of a chat's turns.
-func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) createChatLocked(_ *conn, params createChatParams) (any, error) {
 	h := ss.host
-	params, err := decodeParams[struct {
-		Channel        string          `json:"channel"`
-		Chat           string          `json:"chat"`
-		InitialMessage json.RawMessage `json:"initialMessage"`
-		Source         *struct {
-			Chat   string `json:"chat"`
-			TurnID string `json:"turnId"`
-		} `json:"source"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
 	s, ok := ss.get(params.Channel)
 	switch {
 	case !ok:
@@ -121,11 +119,7 @@ func (ss *sessionTable) otherChatLocked(uri string) (*chat, error) {
 	return ch, nil
 }
 
-func (ss *sessionTable) disposeChatLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[channelParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (ss *sessionTable) disposeChatLocked(_ *conn, params channelParams) (any, error) {
 	ch, err := ss.otherChatLocked(params.Channel)
 	if err != nil {
 		return nil, err

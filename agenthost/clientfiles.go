@@ -47,12 +47,8 @@ func clientFile(uri string) (clientID, inner string, err error) {
 
 // resourceReadRemote answers resourceRead for a client's file. It sends two
 // requests to that client, like VS Code's host, and returns the result.
-func (rs *resources) resourceReadRemote(c *conn, raw json.RawMessage) (any, error) {
+func (rs *resources) resourceReadRemote(c *conn, params resourceParams) (any, error) {
 	h := rs.host
-	params, err := decodeParams[resourceParams](raw)
-	if err != nil {
-		return nil, err
-	}
 	clientID, inner, err := clientFile(params.URI)
 	if err != nil {
 		return nil, err

@@ -27,8 +27,20 @@ type method struct {
 // A handler answers a request.
 type handler = func(h *Host, c *conn, params json.RawMessage) (any, error)
 
-// in makes a handler from a method of one of the host's tables.
-func in[T any](table func(*Host) T, serve func(T, *conn, json.RawMessage) (any, error)) handler {
+// in makes a handler from a method of one of the host's tables. The handler decodes
+// the params.
+func in[T, P any](table func(*Host) T, serve func(T, *conn, P) (any, error)) handler {
+	return func(h *Host, c *conn, raw json.RawMessage) (any, error) {
+		params, err := decodeParams[P](raw)
+		if err != nil {
+			return nil, err
+		}
+		return serve(table(h), c, params)
+	}
+}
+
+// inRaw is like in, for a method that needs no params or decodes them later.
+func inRaw[T any](table func(*Host) T, serve func(T, *conn, json.RawMessage) (any, error)) handler {
 	return func(h *Host, c *conn, params json.RawMessage) (any, error) { return serve(table(h), c, params) }
 }
 
@@ -42,12 +54,12 @@ func resourcesOf(h *Host) *resources       { return &h.resources }
 // methods are served after initialize.
 var methods = map[string]method{
 	"subscribe":                {locked: (*Host).subscribeLocked},
-	"listSessions":             {locked: in(sessionsOf, (*sessionTable).listSessionsLocked)},
+	"listSessions":             {locked: inRaw(sessionsOf, (*sessionTable).listSessionsLocked)},
 	"createSession":            {locked: in(sessionsOf, (*sessionTable).createSessionLocked), remote: in(sessionsOf, (*sessionTable).createAgentSession)},
 	"disposeSession":           {locked: in(sessionsOf, (*sessionTable).disposeSessionLocked)},
 	"createChat":               {locked: in(sessionsOf, (*sessionTable).createChatLocked)},
 	"disposeChat":              {locked: in(sessionsOf, (*sessionTable).disposeChatLocked)},
-	"moveChat":                 {locked: in(sessionsOf, (*sessionTable).moveChatLocked)},
+	"moveChat":                 {locked: inRaw(sessionsOf, (*sessionTable).moveChatLocked)},
 	"resolveSessionConfig":     {locked: in(sessionsOf, (*sessionTable).resolveSessionConfigLocked), remote: in(sessionsOf, (*sessionTable).resolveConfig)},
 	"completions":              {locked: in(sessionsOf, (*sessionTable).completionsLocked)},
 	"authenticate":             {locked: in(mcpOf, (*mcpServers).authenticateLocked)},
@@ -64,10 +76,10 @@ var methods = map[string]method{
 	"resourceDelete":           {unlocked: in(resourcesOf, (*resources).resourceDelete)},
 	"resourceMkdir":            {unlocked: in(resourcesOf, (*resources).resourceMkdir)},
 
-	"canvasReadResource": {unlocked: in(canvasesOf, (*canvasTable).canvasReadResource)},
-	"canvasOpen":         {locked: in(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
-	"canvasInvokeAction": {locked: in(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
-	"canvasClose":        {locked: in(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
+	"canvasReadResource": {unlocked: inRaw(canvasesOf, (*canvasTable).canvasReadResource)},
+	"canvasOpen":         {locked: inRaw(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
+	"canvasInvokeAction": {locked: inRaw(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
+	"canvasClose":        {locked: inRaw(canvasesOf, (*canvasTable).refuseProviderCallLocked)},
 
 	"vscode/devContainers/connect": {remote: (*Host).connectDevContainer},
 }

@@ -355,12 +355,8 @@ func (c *changeset) publishLocked(order []string) {
 }
 
 // invokeGit answers invokeChangesetOperation on a host with agents.
-func (ts *changesetTable) invokeGit(_ *conn, raw json.RawMessage) (any, error) {
+func (ts *changesetTable) invokeGit(_ *conn, params operationParams) (any, error) {
 	h := ts.host
-	params, err := decodeParams[operationParams](raw)
-	if err != nil {
-		return nil, err
-	}
 	h.mu.Lock()
 	c := ts.open[params.Channel]
 	var file gitFile
@@ -369,6 +365,7 @@ func (ts *changesetTable) invokeGit(_ *conn, raw json.RawMessage) (any, error) {
 		file, known = c.git[params.Target.Resource]
 	}
 	h.mu.Unlock()
+	var err error
 	said := operationResult{Message: "Committed."}
 	switch {
 	case c == nil:
@@ -534,12 +531,8 @@ func (w *work) leaveWorktree(h *Host) {
 }
 
 // resolveConfig answers resolveSessionConfig on a host with agents.
-func (ss *sessionTable) resolveConfig(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) resolveConfig(_ *conn, params createSessionParams) (any, error) {
 	h := ss.host
-	params, err := decodeParams[createSessionParams](raw)
-	if err != nil {
-		return nil, err
-	}
 	var properties, values map[string]any
 	if folders := folderPaths(params.WorkingDirectories); len(folders) > 0 {
 		if r, err := repo.Open(h.ctx, folders[0]); err == nil {

@@ -343,16 +343,14 @@ func (ms *mcpServers) withMCP(session, server string, f func(*mcpServer) error) 
 	return f(m)
 }
 
+type authenticateParams struct {
+	Resource string `json:"resource"`
+	Token    string `json:"token"`
+}
+
 // authenticateLocked answers authenticate. It compares the token with those of the
 // agent's resource or of the servers that wait for one, and does not store it.
-func (ms *mcpServers) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[struct {
-		Resource string `json:"resource"`
-		Token    string `json:"token"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
+func (ms *mcpServers) authenticateLocked(_ *conn, params authenticateParams) (any, error) {
 	if known, err := ms.signInLocked(params.Resource, params.Token); known {
 		return struct{}{}, err
 	}

@@ -220,16 +220,14 @@ func (st *seat) setOptions(conv Conversation, values map[string]any) {
 	}
 }
 
+type completionsParams struct {
+	Channel string `json:"channel"`
+	Text    string `json:"text"`
+	Offset  int    `json:"offset"`
+}
+
 // completionsLocked answers completions: slash commands at the beginning of a message.
-func (ss *sessionTable) completionsLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[struct {
-		Channel string `json:"channel"`
-		Text    string `json:"text"`
-		Offset  int    `json:"offset"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
+func (ss *sessionTable) completionsLocked(_ *conn, params completionsParams) (any, error) {
 	ch := ss.host.chats[params.Channel]
 	units := utf16.Encode([]rune(params.Text))
 	if ch == nil || params.Offset < 0 || params.Offset > len(units) {

@@ -3,7 +3,6 @@ package agenthost
 import (
 	"cmp"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -48,11 +47,7 @@ func contentType(uri string) string {
 }
 
 // resourceRead answers resourceRead for file: and demo-blob: URIs.
-func (rs *resources) resourceRead(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[resourceParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (rs *resources) resourceRead(_ *conn, params resourceParams) (any, error) {
 	if size, ok := strings.CutPrefix(params.URI, blobPrefix); ok {
 		return rs.blob(size, params)
 	}
@@ -91,11 +86,7 @@ type directoryList struct {
 }
 
 // resourceList answers resourceList, sorted by name.
-func (rs *resources) resourceList(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[resourceParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (rs *resources) resourceList(_ *conn, params resourceParams) (any, error) {
 	entries := []directoryEntry{}
 	for _, name := range rs.files.towards(params.URI) {
 		entries = append(entries, directoryEntry{name, fileType(true)})
@@ -142,11 +133,7 @@ func fileType(isDir bool) string {
 	return "file"
 }
 
-func (rs *resources) resourceResolve(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[resourceParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (rs *resources) resourceResolve(_ *conn, params resourceParams) (any, error) {
 	info, err := rs.stat(params.URI, "Resource not found")
 	if err != nil {
 		return nil, err
@@ -165,34 +152,29 @@ func (rs *resources) resourceResolve(_ *conn, raw json.RawMessage) (any, error) 
 
 // resourceRequestLocked answers resourceRequest. Resources that the host serves
 // need no additional permission.
-func (rs *resources) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[resourceParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (rs *resources) resourceRequestLocked(_ *conn, params resourceParams) (any, error) {
 	if _, _, err := rs.files.find(params.URI); err != nil {
 		return nil, err
 	}
 	return struct{}{}, nil
 }
 
+type writeParams struct {
+	resourceParams
+	Data       string `json:"data"`
+	CreateOnly bool   `json:"createOnly"`
+	Mode       string `json:"mode"`
+	Position   int    `json:"position"`
+}
+
 // resourceWrite answers resourceWrite for whole files.
-func (rs *resources) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[struct {
-		resourceParams
-		Data       string `json:"data"`
-		CreateOnly bool   `json:"createOnly"`
-		Mode       string `json:"mode"`
-		Position   int    `json:"position"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
+func (rs *resources) resourceWrite(_ *conn, params writeParams) (any, error) {
 	if params.Mode != "" && params.Mode != "truncate" || params.Position != 0 {
 		return nil, fail(ahp.CodeInvalidParams, "This host writes whole files only")
 	}
 	data := []byte(params.Data)
 	if params.Encoding == "base64" {
+		var err error
 		if data, err = base64.StdEncoding.DecodeString(params.Data); err != nil {
 			return nil, fail(ahp.CodeInvalidParams, "Invalid params: data is not base64")
 		}
@@ -220,14 +202,12 @@ func (rs *resources) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 	return struct{}{}, nil
 }
 
-func (rs *resources) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[struct {
-		resourceParams
-		Recursive bool `json:"recursive"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
+type deleteParams struct {
+	resourceParams
+	Recursive bool `json:"recursive"`
+}
+
+func (rs *resources) resourceDelete(_ *conn, params deleteParams) (any, error) {
 	root, name, err := rs.files.changeable(params.URI)
 	if err != nil {
 		return nil, err
@@ -244,11 +224,7 @@ func (rs *resources) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
 }
 
 // resourceMkdir answers resourceMkdir. An existing directory is no error.
-func (rs *resources) resourceMkdir(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[resourceParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (rs *resources) resourceMkdir(_ *conn, params resourceParams) (any, error) {
 	root, name, err := rs.files.changeable(params.URI)
 	if err != nil {
 		return nil, err

@@ -147,12 +147,8 @@ type createSessionParams struct {
 
 // createSessionLocked answers createSession. If the session exists, it is reported as
 // ready again.
-func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) createSessionLocked(_ *conn, params createSessionParams) (any, error) {
 	h := ss.host
-	params, err := decodeParams[createSessionParams](raw)
-	if err != nil {
-		return nil, err
-	}
 	p, err := ss.providerLocked(params.Provider)
 	if err != nil {
 		return nil, err
@@ -180,13 +176,9 @@ const openTimeout = 2 * time.Minute
 // createAgentSession answers createSession on a host with agents. It answers when the
 // conversation is open, because only then the session's state has the agent's
 // options.
-func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
+func (ss *sessionTable) createAgentSession(c *conn, params createSessionParams) (any, error) {
 	h := ss.host
-	params, err := decodeParams[createSessionParams](raw)
-	if err == nil {
-		err = h.resources.checkFolders(params)
-	}
-	if err != nil {
+	if err := h.resources.checkFolders(params); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
@@ -199,7 +191,7 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	h.mu.Lock()
 	_, exists := ss.get(params.Channel)
 	if exists {
-		_, err = ss.createSessionLocked(c, raw)
+		_, err = ss.createSessionLocked(c, params)
 	}
 	h.mu.Unlock()
 	if exists {
@@ -359,11 +351,7 @@ type channelParams struct {
 
 // disposeSessionLocked answers disposeSession. A missing session is no error.
 // Subscriptions remain, and receive nothing.
-func (ss *sessionTable) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[channelParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (ss *sessionTable) disposeSessionLocked(_ *conn, params channelParams) (any, error) {
 	if s, ok := ss.get(params.Channel); ok {
 		ss.removeSessionLocked(s)
 	}
@@ -431,11 +419,7 @@ func (ss *sessionTable) listSessionsLocked(c *conn, _ json.RawMessage) (any, err
 }
 
 // resolveSessionConfigLocked answers resolveSessionConfig for scripted agents.
-func (ss *sessionTable) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[createSessionParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (ss *sessionTable) resolveSessionConfigLocked(_ *conn, params createSessionParams) (any, error) {
 	p, err := ss.providerLocked(params.Provider)
 	if err != nil {
 		return nil, err

@@ -134,12 +134,8 @@ type terminalParams struct {
 	Rows    int             `json:"rows"`
 }
 
-func (ts *terminalTable) createTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[terminalParams](raw)
-	if err != nil {
-		return nil, err
-	}
-	_, err = ts.addTerminalLocked(params, ts.openBackendLocked)
+func (ts *terminalTable) createTerminalLocked(_ *conn, params terminalParams) (any, error) {
+	_, err := ts.addTerminalLocked(params, ts.openBackendLocked)
 	return nil, err
 }
 
@@ -196,11 +192,7 @@ func orDefault(n, fallback int) int {
 }
 
 // disposeTerminalLocked answers disposeTerminal. A missing terminal is no error.
-func (ts *terminalTable) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[channelParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (ts *terminalTable) disposeTerminalLocked(_ *conn, params channelParams) (any, error) {
 	if t, ok := ts.get(params.Channel); ok {
 		ts.remove(t.uri)
 		t.backend.kill()

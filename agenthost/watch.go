@@ -34,14 +34,12 @@ func (w watch) covers(uri string) bool {
 	return uri == w.Root || ok && (w.Recursive || !strings.Contains(below, "/"))
 }
 
-func (rs *resources) createResourceWatchLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[struct {
-		URI       string `json:"uri"`
-		Recursive bool   `json:"recursive"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
+type watchParams struct {
+	URI       string `json:"uri"`
+	Recursive bool   `json:"recursive"`
+}
+
+func (rs *resources) createResourceWatchLocked(_ *conn, params watchParams) (any, error) {
 	if _, _, err := rs.files.find(params.URI); err != nil {
 		return nil, err
 	}
