@@ -2,7 +2,6 @@ package agenthost
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,12 +20,7 @@ const agentCols = 120
 // Args, a Command in shell syntax runs in /bin/sh.
 func (ts *terminalTable) openAgentTerminalLocked(ch *chat, spec ProcessSpec, folder string) (*AgentTerminal, error) {
 	ts.forgetTerminalsLocked()
-	claim := encode(struct {
-		Kind    string `json:"kind"`
-		Session string `json:"session"`
-		Chat    string `json:"chat"`
-	}{"session", ch.session.uri, ch.uri})
-	params := terminalParams{Channel: terminalScheme + "//tool/" + ts.host.cfg.NewID(), Name: commandLine(spec), Claim: json.RawMessage(claim), Cwd: folder, Cols: agentCols}
+	params := terminalParams{Channel: terminalScheme + "//tool/" + ts.host.cfg.NewID(), Name: commandLine(spec), Claim: ch.claim("", ""), Cwd: folder, Cols: agentCols}
 	t, err := ts.addTerminalLocked(params, func(t *terminal) (backend, error) {
 		cmd := exec.Command(spec.Command, spec.Args...)
 		if len(spec.Args) == 0 && strings.ContainsAny(spec.Command, " |&;<>$") {

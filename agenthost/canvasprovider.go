@@ -208,12 +208,10 @@ func (vs *canvasTable) askProvider(clientID, method string, params canvasCall) (
 	if err != nil {
 		return nil, providerError("canvas_provider_unavailable", err.Error())
 	}
-	patience := time.NewTimer(providerPatience)
-	defer patience.Stop()
 	select {
 	case reply := <-call.reply:
 		return reply.result, reply.err
-	case <-patience.C:
+	case <-time.After(providerPatience):
 		return nil, providerError("canvas_provider_timeout", "The provider does not answer")
 	case <-h.done:
 		return nil, errHostClosed

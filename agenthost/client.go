@@ -2,6 +2,7 @@ package agenthost
 
 import (
 	"encoding/json"
+	"slices"
 
 	"ahprelay/ahp"
 )
@@ -88,12 +89,7 @@ func (h *core) joinLocked(c *conn, clientID string) *client {
 // leaveLocked removes a closed connection from its client.
 func (h *Host) leaveLocked(c *conn) {
 	cl := c.client
-	for i, other := range cl.conns {
-		if other == c {
-			cl.conns = append(cl.conns[:i:i], cl.conns[i+1:]...)
-			break
-		}
-	}
+	cl.conns = slices.DeleteFunc(cl.conns, func(other *conn) bool { return other == c })
 	cl.leftAt = h.seq
 	if len(cl.conns) == 0 {
 		h.logLocked(levelInfo, "Client disconnected: %s, subscriptions=%d", cl.id, len(c.subs))

@@ -3,6 +3,7 @@ package agenthost
 import (
 	"os"
 	"path/filepath"
+	"slices"
 
 	"ahprelay/ahp"
 )
@@ -27,12 +28,13 @@ func (rs *resources) allows(folder string) bool {
 	if folder == "" || err != nil {
 		return false
 	}
-	for _, allowed := range rs.host.cfg.Folders {
-		if name, err := filepath.Rel(allowed, resolved); err == nil && filepath.IsLocal(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(rs.host.cfg.Folders, func(allowed string) bool { return isBelow(allowed, resolved) })
+}
+
+// isBelow reports whether a path is in or below a folder.
+func isBelow(folder, path string) bool {
+	name, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(name)
 }
 
 // allowsNew reports whether a new folder may be created at this path for a

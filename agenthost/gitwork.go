@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -200,10 +201,7 @@ func (c *changeset) computeLocked() {
 	}
 	c.computing = true
 	from, to := c.trees()
-	known := map[string]gitFile{}
-	for id, f := range c.git {
-		known[id] = f
-	}
+	known := maps.Clone(c.git)
 	h.goLocked(func() {
 		files, order, branch, err := c.read(from, to, known)
 		h.mu.Lock()

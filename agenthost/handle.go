@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -128,10 +129,8 @@ func (c *Chat) within(folder string) (string, error) {
 	if folder == "" {
 		return folders[0], nil
 	}
-	for _, root := range folders {
-		if name, err := filepath.Rel(root, folder); err == nil && filepath.IsLocal(name) {
-			return folder, nil
-		}
+	if slices.ContainsFunc(folders, func(root string) bool { return isBelow(root, folder) }) {
+		return folder, nil
 	}
 	return "", fmt.Errorf("%s is not in the session's folders: %w", folder, fs.ErrPermission)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -268,12 +269,7 @@ func (c *catalog[T]) add(key string, v T) {
 
 func (c *catalog[T]) remove(key string) {
 	delete(c.values, key)
-	for i, k := range c.keys {
-		if k == key {
-			c.keys = append(c.keys[:i:i], c.keys[i+1:]...)
-			return
-		}
-	}
+	c.keys = slices.DeleteFunc(c.keys, func(k string) bool { return k == key })
 }
 
 func (c *catalog[T]) all() []T {

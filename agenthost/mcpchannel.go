@@ -30,14 +30,11 @@ func mcpChannelOf(msg message) (channel string, agree bool) {
 
 // mcpFrame encodes an answer on an mcp:// channel, with a result or an error.
 func mcpFrame(channel string, id, result json.RawMessage, err error) []byte {
-	frame := append([]byte(`{"jsonrpc":"2.0","channel":`), encode(channel)...)
-	frame = append(append(frame, `,"id":`...), id...)
+	name, value := "result", result
 	if err != nil {
-		frame = append(append(frame, `,"error":`...), encode(asRPCError(err))...)
-	} else {
-		frame = append(append(frame, `,"result":`...), result...)
+		name, value = "error", encode(asRPCError(err))
 	}
-	return append(frame, '}')
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","channel":%s,"id":%s,"%s":%s}`, encode(channel), id, name, value)
 }
 
 func mcpNotificationFrame(channel, method string, params json.RawMessage) []byte {

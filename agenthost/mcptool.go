@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -50,10 +51,7 @@ type mcpUse struct {
 }
 
 func (t mcpTool) display() string {
-	if t.Title != "" {
-		return t.Title
-	}
-	return t.Name
+	return cmp.Or(t.Title, t.Name)
 }
 
 // ui returns the part of the tool's _meta that is for MCP Apps.

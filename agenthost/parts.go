@@ -321,7 +321,7 @@ func (s *session) updateWaitingLocked() {
 	before := s.waiting
 	s.waiting = now
 	for _, r := range before {
-		if !containsRequest(now, r.ID) {
+		if !slices.ContainsFunc(now, func(n inputRequest) bool { return n.ID == r.ID }) {
 			s.host.emitLocked(s.uri, inputRemovedAction{"session/inputNeededRemoved", r.ID})
 		}
 	}
@@ -343,8 +343,4 @@ func (ch *chat) inputRequest(kind string, t *turn, tc *toolCall) inputRequest {
 		TurnID:   t.ID,
 		ToolCall: encode(tc),
 	}
-}
-
-func containsRequest(requests []inputRequest, id string) bool {
-	return slices.ContainsFunc(requests, func(r inputRequest) bool { return r.ID == id })
 }

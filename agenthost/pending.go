@@ -1,6 +1,9 @@
 package agenthost
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // A pendingMessage waits until the agent can receive it.
 type pendingMessage struct {
@@ -20,12 +23,7 @@ func (ch *chat) clientPendingLocked(env envelope) {
 	if json.Unmarshal(env.action, &a) != nil || a.ID == "" {
 		return
 	}
-	rest := ch.queued[:0:0]
-	for _, m := range ch.queued {
-		if m.ID != a.ID {
-			rest = append(rest, m)
-		}
-	}
+	rest := slices.DeleteFunc(slices.Clone(ch.queued), func(m pendingMessage) bool { return m.ID == a.ID })
 	set := env.kind == "chat/pendingMessageSet"
 	switch {
 	case a.Kind == "steering" && set:
@@ -67,10 +65,8 @@ func (ch *chat) nextLocked() {
 	var m pendingMessage
 	if ch.steering != nil {
 		m, ch.steering = *ch.steering, nil
-	} else if len(ch.queued) > 0 {
-		m, ch.queued = ch.queued[0], ch.queued[1:]
 	} else {
-		return
+		m, ch.queued = ch.queued[0], ch.queued[1:]
 	}
 	h := ch.session.host
 	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), m.Message}

@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -143,11 +144,9 @@ func (st *seat) play(t *Turn, conv Conversation, prompt Prompt) (End, error) {
 		return o.end, o.err
 	case <-t.ctx.Done():
 	}
-	grace := time.NewTimer(CancelGrace)
-	defer grace.Stop()
 	select {
 	case <-done:
-	case <-grace.C:
+	case <-time.After(CancelGrace):
 		st.drop(conv, fmt.Errorf("the agent did not stop within %v", CancelGrace))
 	case <-st.host.done:
 	}
@@ -315,12 +314,10 @@ func (st *seat) closeLocked() {
 
 // rest waits until the agent has stopped, at most CancelGrace.
 func (st *seat) rest() {
-	grace := time.NewTimer(CancelGrace)
-	defer grace.Stop()
 	select {
 	case st.busy <- struct{}{}:
 		<-st.busy
-	case <-grace.C:
+	case <-time.After(CancelGrace):
 	case <-st.host.done:
 	}
 }
@@ -433,10 +430,7 @@ func promptOf(message json.RawMessage) Prompt {
 	}
 	prompt := Prompt{Text: m.Text, Model: m.Model.ID}
 	for _, a := range m.Attachments {
-		made := Attachment{Name: a.Label, URI: a.URI, MIMEType: a.ContentType, Text: a.Text}
-		if made.URI == "" {
-			made.URI = a.Resource
-		}
+		made := Attachment{Name: a.Label, URI: cmp.Or(a.URI, a.Resource), MIMEType: a.ContentType, Text: a.Text}
 		if data, err := base64.StdEncoding.DecodeString(a.Data); err == nil && len(data) > 0 {
 			made.Data = data
 		}

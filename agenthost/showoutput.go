@@ -1,6 +1,6 @@
 package agenthost
 
-import "encoding/json"
+import "strings"
 
 // ShowOutput opens a terminal that shows the output of a command which the agent runs
 // itself. The agent passes the output to [AgentTerminal.Write]. ShowOutput returns
@@ -8,12 +8,7 @@ import "encoding/json"
 func (c *Chat) ShowOutput(title string) (term *AgentTerminal) {
 	c.update(func(ch *chat, h *Host) {
 		h.terminals.forgetTerminalsLocked()
-		claim := encode(struct {
-			Kind    string `json:"kind"`
-			Session string `json:"session"`
-			Chat    string `json:"chat"`
-		}{"session", ch.session.uri, ch.uri})
-		params := terminalParams{Channel: terminalScheme + "//tool/" + h.cfg.NewID(), Name: titleOf(title), Claim: json.RawMessage(claim), Cols: agentCols}
+		params := terminalParams{Channel: terminalScheme + "//tool/" + h.cfg.NewID(), Name: titleOf(title), Claim: ch.claim("", ""), Cols: agentCols}
 		t, err := h.terminals.addTerminalLocked(params, func(*terminal) (backend, error) { return shownBackend{}, nil })
 		if err != nil {
 			h.log.Warn("agent's output not shown", "chat", ch.uri, "error", err)
@@ -51,14 +46,7 @@ func (t *AgentTerminal) shown(f func()) {
 
 // withReturns replaces line feeds by the line ends of a terminal.
 func withReturns(data string) string {
-	out := make([]byte, 0, len(data)+8)
-	for i := range len(data) {
-		if data[i] == '\n' && (i == 0 || data[i-1] != '\r') {
-			out = append(out, '\r')
-		}
-		out = append(out, data[i])
-	}
-	return string(out)
+	return strings.ReplaceAll(strings.ReplaceAll(data, "\r\n", "\n"), "\n", "\r\n")
 }
 
 // A shownBackend is a terminal without a process.

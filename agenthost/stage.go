@@ -77,15 +77,8 @@ func (t *Turn) OpenTerminal(toolCallID, command string) (uri string, err error) 
 	t.update(func() {
 		h := t.host
 		uri = terminalScheme + "//tool/" + h.cfg.NewID()
-		claim := encode(struct {
-			Kind       string `json:"kind"`
-			Session    string `json:"session"`
-			Chat       string `json:"chat"`
-			TurnID     string `json:"turnId"`
-			ToolCallID string `json:"toolCallId"`
-		}{"session", t.chat.session.uri, t.chat.uri, t.turn.ID, toolCallID})
 		var term *terminal
-		term, err = h.terminals.addTerminalLocked(terminalParams{Channel: uri, Name: "Terminal", Claim: json.RawMessage(claim)}, h.terminals.openBackendLocked)
+		term, err = h.terminals.addTerminalLocked(terminalParams{Channel: uri, Name: "Terminal", Claim: t.chat.claim(t.turn.ID, toolCallID)}, h.terminals.openBackendLocked)
 		if err == nil {
 			term.backend.input(command + "\r")
 		}

@@ -2,6 +2,7 @@ package agenthost
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -56,23 +57,16 @@ func (l *lineLink) readLine() ([]byte, error) {
 		case len(line) > l.limit+1:
 			return nil, fmt.Errorf("a line of more than %d bytes", l.limit)
 		case err == nil:
-			return trimEOL(line), nil
+			return bytes.TrimRight(line, "\r\n"), nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.ErrClosedPipe):
 			return nil, io.EOF
 		case errors.Is(err, io.EOF) && len(line) > 0:
-			return trimEOL(line), nil
+			return bytes.TrimRight(line, "\r\n"), nil
 		default:
 			return nil, err
 		}
 	}
-}
-
-func trimEOL(line []byte) []byte {
-	for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
-		line = line[:len(line)-1]
-	}
-	return line
 }
 
 func (l *lineLink) Close(error) error {

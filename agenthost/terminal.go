@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -125,6 +126,17 @@ func (ts *terminalTable) terminalsChangedLocked() {
 	}{"root/terminalsChanged", ts.terminalInfosLocked()})
 }
 
+// claim returns the owner of a terminal: the chat, and a tool call if it is known.
+func (ch *chat) claim(turnID, toolCallID string) json.RawMessage {
+	return encode(struct {
+		Kind       string `json:"kind"`
+		Session    string `json:"session"`
+		Chat       string `json:"chat"`
+		TurnID     string `json:"turnId,omitempty"`
+		ToolCallID string `json:"toolCallId,omitempty"`
+	}{"session", ch.session.uri, ch.uri, turnID, toolCallID})
+}
+
 type terminalParams struct {
 	Channel string          `json:"channel"`
 	Claim   json.RawMessage `json:"claim"`
@@ -153,15 +165,12 @@ func (ts *terminalTable) addTerminalLocked(params terminalParams, open func(*ter
 	t := &terminal{
 		host:  h,
 		uri:   params.Channel,
-		title: params.Name,
+		title: cmp.Or(params.Name, string(h.cfg.Terminals)),
 		cwd:   strings.TrimPrefix(params.Cwd, "file://"),
 		cols:  orDefault(params.Cols, 80),
 		rows:  orDefault(params.Rows, 24),
 		claim: params.Claim,
 		ended: make(chan struct{}),
-	}
-	if t.title == "" {
-		t.title = string(h.cfg.Terminals)
 	}
 	if !ahp.IsObject(t.claim) {
 		t.claim = json.RawMessage(`{"kind":"client","clientId":""}`)
