@@ -190,11 +190,9 @@ func (w *hostWriter) awaitState() {
 	if settled == nil || most <= 0 {
 		return
 	}
-	timer := time.NewTimer(most)
-	defer timer.Stop()
 	select {
 	case <-settled:
-	case <-timer.C:
+	case <-time.After(most):
 	case <-w.c.ended:
 	}
 }

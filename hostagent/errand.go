@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/waiting"
+	"ahprelay/hostagent/remembering"
 	waitbook "ahprelay/hostagent/waiting"
 	"ahprelay/internal/sealed"
 )
@@ -158,24 +159,12 @@ func (e *errand) createSession() (r waiting.Result, err error) {
 		if session, err = e.state(c.Session, ""); err != nil {
 			return r, err
 		}
-		if c.Chat = firstChat(session); c.Chat != "" {
+		if c.Chat = remembering.ChatOf(session); c.Chat != "" {
 			return e.message()
 		}
 		time.Sleep(chatPause)
 	}
 	return refused("the session was created, and its agent does not answer"), nil
-}
-
-// firstChat returns the default chat of a session, or else its first chat.
-func firstChat(session []byte) string {
-	if chat := ahp.TextOf(session, "defaultChat"); chat != "" {
-		return chat
-	}
-	chats, _ := ahp.MemberOf(session, "chats")
-	for _, one := range ahp.ElementsOf(chats.Raw) {
-		return ahp.TextOf(one.Raw, "resource")
-	}
-	return ""
 }
 
 // message starts a turn with the item's message. If a turn is running, it queues the message.
@@ -189,7 +178,7 @@ func (e *errand) message() (r waiting.Result, err error) {
 		return e.missing("the session no longer exists")
 	}
 	if c.Chat == "" {
-		c.Chat = firstChat(session)
+		c.Chat = remembering.ChatOf(session)
 	}
 	chat, err := e.chatState(c.Chat)
 	switch {

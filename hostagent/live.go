@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -170,10 +171,7 @@ func (l *live) connect(conn *routing.AgentConn, open routing.Open) routing.HostC
 		l.streams[s] = true
 	}
 	l.mu.Unlock()
-	select {
-	case l.opened <- struct{}{}:
-	default: // watch has yet to look
-	}
+	signal(l.opened)
 	l.agent.conns.Go(func() {
 		if full {
 			s.Cut(ahp.CloseOverloaded, "too many streams to canvases")
@@ -199,11 +197,7 @@ func (l *live) leave(s *canvasStream) {
 func (l *live) all() []*canvasStream {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := make([]*canvasStream, 0, len(l.streams))
-	for s := range l.streams {
-		list = append(list, s)
-	}
-	return list
+	return slices.Collect(maps.Keys(l.streams))
 }
 
 // left records the visible canvases of a client whose connection ends: the

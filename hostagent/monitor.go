@@ -115,13 +115,11 @@ func (m *monitor) run(ctx context.Context) {
 		if !errors.Is(err, errHangs) {
 			m.away(err)
 		}
-		timer := time.NewTimer(wait.NextBackOff())
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(wait.NextBackOff()):
 		case <-m.poke:
 		}
-		timer.Stop()
 	}
 }
 
@@ -165,17 +163,14 @@ func (m *monitor) watch(ctx context.Context, ask bool, up func()) error {
 	up()
 	m.online()
 	for {
-		timer := time.NewTimer(m.pause())
 		select {
 		case err := <-ended:
-			timer.Stop()
 			if m.offerRefused() {
 				return errOfferRefused
 			}
 			return fmt.Errorf("upstream %s: connection lost: %w", m.upstream, err)
-		case <-timer.C:
+		case <-time.After(m.pause()):
 		case <-m.poke:
-			timer.Stop()
 		}
 		if err := m.check(sock); err != nil {
 			return err
@@ -225,8 +220,7 @@ func (m *monitor) identify(sock hostSocket, versions bool, ended <-chan error) e
 	if err := m.ask(sock, requests...); err != nil {
 		return err
 	}
-	timer := time.NewTimer(identifyTime)
-	defer timer.Stop()
+	timeout := time.After(identifyTime)
 	for {
 		m.mu.Lock()
 		known, turn := !m.named.IsZero() || !versions && m.spoke, m.turn
@@ -237,7 +231,7 @@ func (m *monitor) identify(sock hostSocket, versions bool, ended <-chan error) e
 		select {
 		case err := <-ended:
 			return err
-		case <-timer.C:
+		case <-timeout:
 			return nil
 		case <-turn:
 		}
@@ -515,23 +509,20 @@ func (m *monitor) alive(ctx context.Context) bool {
 	if !there {
 		return false
 	}
-	silent := time.NewTimer(aliveWithin)
-	defer silent.Stop()
 	select {
 	case <-ctx.Done():
 		return true
-	case <-silent.C:
+	case <-time.After(aliveWithin):
 		_, there = m.present()
 		return there
 	case <-turn:
 	}
-	settled := time.NewTimer(endWithin)
-	defer settled.Stop()
+	settled := time.After(endWithin)
 	for turn, there = m.present(); there; turn, there = m.present() {
 		select {
 		case <-ctx.Done():
 			return true
-		case <-settled.C:
+		case <-settled:
 			return true
 		case <-turn: // further signs of life change nothing
 		}

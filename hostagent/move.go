@@ -73,10 +73,7 @@ func (s *moves) add(m *move) bool {
 		return false
 	}
 	s.byTicket[m.ticket] = m
-	select {
-	case s.added <- struct{}{}:
-	default:
-	}
+	signal(s.added)
 	return true
 }
 

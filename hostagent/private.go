@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,9 +96,7 @@ func (p *privateSessions) set(owner, session string, private bool, channels []st
 		return false, errPrivateFull
 	}
 	next := map[string]privateSession{}
-	for uri, one := range p.of {
-		next[uri] = one
-	}
+	maps.Copy(next, p.of)
 	if delete(next, session); private {
 		next[session] = privateSession{owner, channels[:min(len(channels), maxPrivateChats)]}
 	}

@@ -128,10 +128,8 @@ func (w *hostWriter) rejected(env *ahp.Envelope) {
 	if wait == 0 || w.left() != nil {
 		return
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 	case <-w.c.ended:
 	}
 }

@@ -122,7 +122,7 @@ func (s *seals) subscribe(of sealed.Identity, b vaultBrowser) (verifier string, 
 	b.Key, b.Verifier, b.Name = of.Key[:], of.Verifier[:], notice.Cut(b.Name, maxBrowserName)
 	point := signer.Identity().Verifier
 	verifier = base64.RawURLEncoding.EncodeToString(point[:])
-	ended := s.endedBrowsers(time.Now())
+	_, ended := s.browsers(time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others := slices.DeleteFunc(slices.Clone(s.state.Browsers), func(old vaultBrowser) bool { return old.identity() == of })
@@ -138,31 +138,22 @@ func (s *seals) subscribe(of sealed.Identity, b vaultBrowser) (verifier string, 
 	return verifier, s.changeLocked(func(s *vaultState) { s.Browsers = others })
 }
 
-// endedBrowsers returns the devices of the stored browsers that are not admitted any more.
-func (s *seals) endedBrowsers(now time.Time) (ended []sealed.Identity) {
+// browsers returns the browsers whose devices are still admitted, and the devices of the
+// other browsers.
+func (s *seals) browsers(now time.Time) (list []browser, ended []sealed.Identity) {
 	s.mu.Lock()
 	all := slices.Clone(s.state.Browsers)
 	s.mu.Unlock()
 	for _, b := range all {
-		if _, err := sealed.Admit(s.vault, s.secret.Public(), b.identity(), b.Grants, now); err != nil {
+		d, err := sealed.Admit(s.vault, s.secret.Public(), b.identity(), b.Grants, now)
+		if err != nil {
 			ended = append(ended, b.identity())
+			continue
 		}
+		open, policy := s.authority(d, b.Wanted)
+		list = append(list, browser{b, open, policy})
 	}
-	return ended
-}
-
-// browsers returns the browsers whose devices are still admitted.
-func (s *seals) browsers(now time.Time) (list []browser) {
-	s.mu.Lock()
-	all := slices.Clone(s.state.Browsers)
-	s.mu.Unlock()
-	for _, b := range all {
-		if d, err := sealed.Admit(s.vault, s.secret.Public(), b.identity(), b.Grants, now); err == nil {
-			open, policy := s.authority(d, b.Wanted)
-			list = append(list, browser{b, open, policy})
-		}
-	}
-	return list
+	return list, ended
 }
 
 // A sealedNote is a notification as a device reads it. Its members are named as in a
@@ -300,7 +291,7 @@ func (s *seals) report(r notice.Report) (out notice.Report, ends []string, err e
 	if err != nil {
 		return out, nil, err
 	}
-	browsers := s.browsers(time.Now())
+	browsers, _ := s.browsers(time.Now())
 	for i := range list {
 		p := &list[i]
 		pushes, err := p.pushes(s.agent.host, signer, browsers)
@@ -451,7 +442,7 @@ func (s *seals) reply(ctx context.Context, given *notice.Answer) notice.Result {
 	if err != nil {
 		return notice.NoAnswer
 	}
-	browsers := s.browsers(time.Now())
+	browsers, _ := s.browsers(time.Now())
 	i := slices.IndexFunc(browsers, func(b browser) bool { return b.identity().Fingerprint().String() == letter.Device })
 	if i < 0 {
 		return notice.Forbidden

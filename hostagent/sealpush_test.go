@@ -199,7 +199,10 @@ func TestBrowsersOfAdmittedDevicesAreNotified(t *testing.T) {
 	}
 	kept := r.subscribed(phone)
 	r.subscribed(watch, grant)
-	notified := func(at time.Time) int { return len(r.browsers(at)) }
+	notified := func(at time.Time) int {
+		list, _ := r.browsers(at)
+		return len(list)
+	}
 	if n := notified(now); n != 2 {
 		t.Fatalf("%d browsers are notified; want both", n)
 	}
@@ -250,8 +253,8 @@ func TestEndedDevicesLeaveRoomForBrowsers(t *testing.T) {
 		r.subscribed(device, grant)
 	}
 	r.subscribed(phone)
-	if n := len(r.browsers(time.Now())); n != 1 {
-		t.Errorf("%d browsers are notified; want the phone's", n)
+	if list, _ := r.browsers(time.Now()); len(list) != 1 {
+		t.Errorf("%d browsers are notified; want the phone's", len(list))
 	}
 }
 

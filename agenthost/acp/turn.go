@@ -53,12 +53,10 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	case <-ctx.Done():
 	}
 	_ = c.peer.conn.Notify("session/cancel", acp.CancelNotification{SessionID: c.id}) // if the agent is lost, the code below notices
-	grace := time.NewTimer(c.agent.cfg.Grace)
-	defer grace.Stop()
 	select {
 	case r := <-answered:
 		return agenthost.End{Reason: agenthost.EndCancelled, Usage: c.usageOf(r.response)}, nil
-	case <-grace.C:
+	case <-time.After(c.agent.cfg.Grace):
 		c.agent.cfg.Log.Warn("agent with a cancelled turn killed", "after", c.agent.cfg.Grace)
 		c.peer.end()
 		c.lost()

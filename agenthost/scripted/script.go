@@ -81,10 +81,8 @@ func (s *script) host() *agenthost.Host { return s.conversation.agent.host }
 
 // sleep waits. It returns false if the turn has ended.
 func (s *script) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-s.ctx.Done():
 		return false

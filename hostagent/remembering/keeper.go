@@ -317,7 +317,6 @@ func (k *Keeper) Run(ctx context.Context, relay Ask) {
 		} else {
 			failures = 0
 		}
-		timer := time.NewTimer(time.Until(wait))
 		wake := k.wake
 		if err != nil {
 			wake = nil // later changes wait for the next attempt
@@ -325,14 +324,13 @@ func (k *Keeper) Run(ctx context.Context, relay Ask) {
 		select {
 		case <-ctx.Done():
 		case <-wake:
-		case <-timer.C:
+		case <-time.After(time.Until(wait)):
 		case done := <-k.flush:
 			if err := k.step(ctx, &checked, true); err != nil {
 				k.cfg.Log.Warn("last state of sessions not written", "error", err)
 			}
 			close(done)
 		}
-		timer.Stop()
 	}
 }
 

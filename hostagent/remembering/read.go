@@ -133,7 +133,7 @@ func (r *reader) read(ctx context.Context, uri string, summary map[string]json.R
 	if err != nil {
 		return nil, err
 	}
-	c := content{Session: uri, Summary: summary, Chat: chatOf(session)}
+	c := content{Session: uri, Summary: summary, Chat: ChatOf(session)}
 	if c.Chat == "" {
 		return nil, errNoState
 	}
@@ -147,8 +147,8 @@ func (r *reader) read(ctx context.Context, uri string, summary map[string]json.R
 	return c.fit()
 }
 
-// chatOf returns the default chat of a session, or else its first chat.
-func chatOf(session []byte) string {
+// ChatOf returns the default chat in a session's state, or else its first chat.
+func ChatOf(session []byte) string {
 	if chat := ahp.TextOf(session, "defaultChat"); chat != "" {
 		return chat
 	}

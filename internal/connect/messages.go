@@ -166,8 +166,7 @@ func (m *lineMessages) note(line []byte) {
 
 // awaitAnswers waits until all requests have answers, or answersTime has passed.
 func (m *lineMessages) awaitAnswers() {
-	timer := time.NewTimer(answersTime)
-	defer timer.Stop()
+	timeout := time.After(answersTime)
 	for {
 		m.asking.Lock()
 		done := len(m.asked) == 0
@@ -179,7 +178,7 @@ func (m *lineMessages) awaitAnswers() {
 		case <-m.answered:
 		case <-m.ended:
 			return
-		case <-timer.C:
+		case <-timeout:
 			return
 		}
 	}
