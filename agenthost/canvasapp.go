@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -61,9 +62,7 @@ func checkCanvases(given []Canvas) ([]Canvas, error) {
 	}
 	var checked []Canvas
 	for _, v := range given {
-		if v.Mode == "" {
-			v.Mode = CanvasChannel
-		}
+		v.Mode = cmp.Or(v.Mode, CanvasChannel)
 		if v.Files == nil {
 			v.Files = app
 		}
@@ -87,9 +86,7 @@ func canvasFileName(escaped string) (string, bool) {
 	if err != nil || len(escaped) > maxCanvasPath || !utf8.ValidString(name) || strings.ContainsAny(name, "\x00\\") {
 		return "", false
 	}
-	if name == "" {
-		name = "index.html"
-	}
+	name = cmp.Or(name, "index.html")
 	return name, fs.ValidPath(name) && name != "."
 }
 

@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -91,9 +92,7 @@ func (t *turn) MarshalJSON() ([]byte, error) {
 
 func (ch *chat) summary() chatSummary {
 	origin := ch.origin
-	if origin.Kind == "" {
-		origin.Kind = "user"
-	}
+	origin.Kind = cmp.Or(origin.Kind, "user")
 	return chatSummary{
 		Resource:      ch.uri,
 		Title:         ch.title,

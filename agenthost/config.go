@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -143,12 +144,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.NewID == nil {
 		c.NewID = newUUID
 	}
-	if c.Protocol == "" {
-		c.Protocol = Protocol09
-	}
-	if c.Terminals == "" {
-		c.Terminals = EchoTerminals
-	}
+	c.Protocol = cmp.Or(c.Protocol, Protocol09)
+	c.Terminals = cmp.Or(c.Terminals, EchoTerminals)
 	if len(c.MCP) > 0 && c.ConnectMCP == nil {
 		return c, errors.New("agenthost: Config.MCP needs Config.ConnectMCP")
 	}

@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -106,9 +107,7 @@ func checkMCP(given []MCPServer) ([]MCPServer, error) {
 		if m.Servers == nil {
 			m.Servers = []string{"https://login.example/"}
 		}
-		if m.Transport == "" {
-			m.Transport = MCPMemory
-		}
+		m.Transport = cmp.Or(m.Transport, MCPMemory)
 		if m.Capabilities == nil {
 			list := &MCPListCapability{ListChanged: true}
 			m.Capabilities = &MCPCapabilities{ServerTools: list, ServerResources: list, Logging: &struct{}{}, Sampling: &struct{}{}}

@@ -19,9 +19,7 @@ type contributor struct {
 // returns false if the turn has ended.
 func (t *Turn) UseMCP(name, input string) (ok bool, err error) {
 	const id = "tc-mcp"
-	if input == "" {
-		input = "{}"
-	}
+	input = cmp.Or(input, "{}")
 	h := t.host
 	h.mu.Lock()
 	m, tool, err := t.chat.session.mcpTool(name)

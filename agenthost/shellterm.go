@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"os/exec"
@@ -30,9 +31,7 @@ const maxTyped = 256
 func (ts *terminalTable) startShellLocked(t *terminal) (*shellBackend, error) {
 	cmd := exec.Command("/bin/sh")
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "PS1=$ ")
-	if t.cwd == "" {
-		t.cwd = ts.host.cfg.Root
-	}
+	t.cwd = cmp.Or(t.cwd, ts.host.cfg.Root)
 	cmd.Dir = t.cwd
 	return ts.startProcessLocked(t, cmd)
 }

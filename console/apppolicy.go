@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net"
 	"net/url"
 	"regexp"
@@ -25,9 +26,7 @@ const maxAppOrigins = 16
 // host is the relay's own name, which is never an allowed origin.
 func appPolicy(query url.Values, host string) string {
 	connect, resource := publicOrigins(query["connect"], host), publicOrigins(query["resource"], host)
-	if connect == "" {
-		connect = " 'none'"
-	}
+	connect = cmp.Or(connect, " 'none'")
 	own, workers := "", ""
 	if slices.Contains(query["allow"], "eval") {
 		own += " 'unsafe-eval'"

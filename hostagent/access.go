@@ -90,26 +90,19 @@ func (a *access) natsConfig(urls []string, userJWT string, answered func(error),
 
 // watched returns events that also update a.connected.
 func (a *access) watched(events broker.Events) broker.Events {
-	connected, lost, back := events.Connected, events.Disconnected, events.Reconnected
-	events.Connected = func(url string) {
-		a.connected.Store(true)
-		if connected != nil {
-			connected(url)
-		}
-	}
-	events.Disconnected = func(err error) {
-		a.connected.Store(false)
-		if lost != nil {
-			lost(err)
-		}
-	}
-	events.Reconnected = func(url string) {
-		a.connected.Store(true)
-		if back != nil {
-			back(url)
-		}
-	}
+	up, down := func() { a.connected.Store(true) }, func() { a.connected.Store(false) }
+	events.Connected, events.Disconnected, events.Reconnected = first(up, events.Connected), first(down, events.Disconnected), first(up, events.Reconnected)
 	return events
+}
+
+// first returns a function that calls f and then next, which may be nil.
+func first[T any](f func(), next func(T)) func(T) {
+	return func(v T) {
+		f()
+		if next != nil {
+			next(v)
+		}
+	}
 }
 
 // natsURLs returns the NATS URLs of the cluster.

@@ -94,8 +94,7 @@ type Kicked struct {
 func serveKick(w http.ResponseWriter, r *http.Request, end func(kick) (ended int, err error)) {
 	var k kick
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAnswer)).Decode(&k)
-	switch {
-	case err != nil, !k.valid(), k.For < 0:
+	if err != nil || !k.valid() || k.For < 0 {
 		writeError(w, http.StatusBadRequest, errors.New("want JSON with either conn, subject or preview, and for in nanoseconds"))
 		return
 	}

@@ -79,8 +79,7 @@ func (e *errand) run() (r waiting.Result, err error) {
 	default:
 		r, err = e.reply()
 	}
-	var forbidden *forbiddenError
-	if errors.As(err, &forbidden) {
+	if forbidden, ok := errors.AsType[*forbiddenError](err); ok {
 		if e.had {
 			return unknown(), nil
 		}

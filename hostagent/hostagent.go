@@ -192,15 +192,9 @@ func New(cfg Config) (*Agent, error) {
 
 // withDefaults returns a copy with defaults for missing fields.
 func (cfg Config) withDefaults() Config {
-	if cfg.Resume == 0 {
-		cfg.Resume = link.DefaultResume
-	}
-	if cfg.MaxQueued == 0 {
-		cfg.MaxQueued = 512 << 20
-	}
-	if cfg.MaxFrame == 0 {
-		cfg.MaxFrame = min(128<<20, cfg.MaxQueued/4)
-	}
+	cfg.Resume = cmp.Or(cfg.Resume, link.DefaultResume)
+	cfg.MaxQueued = cmp.Or(cfg.MaxQueued, 512<<20)
+	cfg.MaxFrame = cmp.Or(cfg.MaxFrame, min(128<<20, cfg.MaxQueued/4))
 	if cfg.HTTP == nil {
 		cfg.HTTP = newHTTPClient()
 	}

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,9 +56,7 @@ func readLock(path string) (address, token string, pid int, err error) {
 	if err != nil || u.Scheme != "ws" || u.Port() == "" || !isLoopback(u.Hostname()) {
 		return "", "", 0, fmt.Errorf("%s does not have the address of an agent host on this machine", path)
 	}
-	if lock.Token == "" {
-		lock.Token = lock.ConnectionToken
-	}
+	lock.Token = cmp.Or(lock.Token, lock.ConnectionToken)
 	return "ws://" + u.Host, lock.Token, lock.PID, nil
 }
 

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -391,9 +392,7 @@ func (m *monitor) learn(result ahp.InitializeResult) {
 			m.name = strings.TrimSpace(name + " " + number)
 		}
 	}
-	if m.speaks == "" {
-		m.speaks = result.ProtocolVersion
-	}
+	m.speaks = cmp.Or(m.speaks, result.ProtocolVersion)
 	m.knownLocked()
 }
 

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 )
@@ -21,9 +22,5 @@ var readOnlyHeaders = map[string]bool{
 // keepReadOnlyHeaders removes all headers that a viewer at level look may not send.
 // Headers with the prefix Sec- pass, because only the browser can set them.
 func keepReadOnlyHeaders(h http.Header) {
-	for name := range h {
-		if !readOnlyHeaders[name] && !strings.HasPrefix(name, "Sec-") {
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return !readOnlyHeaders[name] && !strings.HasPrefix(name, "Sec-") })
 }

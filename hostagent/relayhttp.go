@@ -192,8 +192,7 @@ func (a *access) post(ctx context.Context, relay, path string, header http.Heade
 	}
 	if response.StatusCode != http.StatusOK {
 		err := refusal(relay, response, data)
-		var refused *RefusedError
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			refused.Credential = a.hostKey != nil
 		}
 		return err
@@ -260,8 +259,7 @@ func shorten(text string) string {
 // unwrapURL removes the URL from a net/http error, because messages name the relay
 // already.
 func unwrapURL(err error) error {
-	var inURL *url.Error
-	if errors.As(err, &inURL) {
+	if inURL, ok := errors.AsType[*url.Error](err); ok {
 		return inURL.Err
 	}
 	return err

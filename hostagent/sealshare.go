@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/list"
 	"hash/maphash"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -174,11 +175,7 @@ func (set *shareSet) dropLate(now time.Time, except *sealing) {
 			set.epoch = nil
 		}
 	}
-	for s, at := range set.left {
-		if now.Sub(at) >= leftTime {
-			delete(set.left, s)
-		}
-	}
+	maps.DeleteFunc(set.left, func(_ *sealing, at time.Time) bool { return now.Sub(at) >= leftTime })
 	set.mark, set.marked = set.last, now
 }
 

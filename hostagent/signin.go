@@ -304,10 +304,8 @@ func (s *signIn) code(ctx context.Context, form url.Values) (code deviceCode, er
 	if err := s.post(ctx, s.server.Device, form, &code); err != nil {
 		return code, err
 	}
-	code.Expires = min(max(code.Expires, 0), int(maxSignIn.Seconds()))
-	if code.Expires == 0 {
-		code.Expires = int(maxSignIn.Seconds())
-	}
+	most := int(maxSignIn.Seconds())
+	code.Expires = cmp.Or(min(max(code.Expires, 0), most), most)
 	if where := cmp.Or(code.URI, code.URL); code.Device == "" || code.User == "" || !askable(where, s.server.Issuer) || code.Complete != "" && !askable(code.Complete, s.server.Issuer) {
 		return code, fmt.Errorf("%s has given no code, or no trusted address at which to enter it", siteOf(s.server.Issuer))
 	}

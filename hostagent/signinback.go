@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -116,9 +117,7 @@ func (s *signIn) beginBack(_ context.Context, form url.Values) (offer, error) {
 	} {
 		asks.Set(name, value)
 	}
-	for name, values := range form {
-		asks[name] = values
-	}
+	maps.Copy(asks, form)
 	at.RawQuery = asks.Encode()
 	server := &http.Server{Handler: s.back, ReadHeaderTimeout: signInTimeout, ReadTimeout: signInTimeout, WriteTimeout: signInTimeout, MaxHeaderBytes: maxBackAddress}
 	done := make(chan struct{})

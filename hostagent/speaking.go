@@ -120,8 +120,7 @@ func (s *speaker) dispatch(channel []byte, seq int, action []byte) error {
 func (s *speaker) next() (ahp.Envelope, error) {
 	for {
 		message, _, err := s.sock.Read()
-		var skip *skippedError
-		if errors.As(err, &skip) {
+		if skip, ok := errors.AsType[*skippedError](err); ok {
 			return skip.env, nil
 		}
 		if err != nil {

@@ -328,8 +328,7 @@ func (u Upstream) dialError(connected bool, response *http.Response, err error) 
 	if connected && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("upstream %s %w", u, errHangs)
 	}
-	var inURL *url.Error
-	if errors.As(err, &inURL) {
+	if inURL, ok := errors.AsType[*url.Error](err); ok {
 		err = inURL.Err
 	}
 	if connected {

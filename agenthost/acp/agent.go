@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,12 +71,8 @@ func New(cfg Config) *Agent {
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
-	if cfg.Grace == 0 {
-		cfg.Grace = 8 * time.Second
-	}
-	if cfg.Quiet == 0 {
-		cfg.Quiet = 3 * time.Second
-	}
+	cfg.Grace = cmp.Or(cfg.Grace, 8*time.Second)
+	cfg.Quiet = cmp.Or(cfg.Quiet, 3*time.Second)
 	cfg.Log = cfg.Log.With("agent", cfg.Program.Name)
 	a := &Agent{cfg: cfg, starting: make(chan struct{}, 1), info: agenthost.AgentInfo{Provider: cfg.Program.Name, Name: cfg.Program.Title}}
 	if isGemini(cfg.Program) {

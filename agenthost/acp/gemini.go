@@ -3,6 +3,7 @@ package acp
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,9 +123,7 @@ func readGemini(file string) (id string, messages bool) {
 	for line := range bytes.Lines(head) {
 		var r geminiRecord
 		if json.Unmarshal(line, &r) == nil {
-			if id == "" {
-				id = r.SessionID
-			}
+			id = cmp.Or(id, r.SessionID)
 			messages = messages || r.Type != ""
 		}
 	}

@@ -134,8 +134,7 @@ var (
 
 // exitError describes how a process ended.
 func exitError(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fmt.Errorf("%w: %s (its messages are in host-agent's output)", errExited, exit.ProcessState)
 	}
 	return errExited

@@ -102,12 +102,7 @@ func (c *conversation) answered(p *permission) []*acp.Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(p.done)
-	for i, other := range c.asked {
-		if other == p {
-			c.asked = append(c.asked[:i:i], c.asked[i+1:]...)
-			break
-		}
-	}
+	c.asked = slices.DeleteFunc(c.asked, func(other *permission) bool { return other == p })
 	return p.requests
 }
 

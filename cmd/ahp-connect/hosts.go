@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,9 +88,7 @@ func (c *tokenCmd) Run(s *streams) error {
 		if one.Level == "" {
 			level = "your own"
 		}
-		if hosts == "" {
-			hosts = "all hosts"
-		}
+		hosts = cmp.Or(hosts, "all hosts")
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", one.Name, level, hosts, one.Made.Local().Format(time.DateTime))
 	}
 	return w.Flush()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -27,10 +28,7 @@ func (c *invitationsCmd) Run(ctx context.Context, s *streams) error {
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tINVITED\tLEVEL\tHOSTS\tBY\tUNTIL")
 	for _, i := range answer.Invites {
-		by := i.By
-		if by == "" {
-			by = "the operator"
-		}
+		by := cmp.Or(i.By, "the operator")
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, i.Subject, i.Level, strings.Join(i.Hosts, ","), by, i.Expires.Format(time.RFC3339))
 	}
 	return table.Flush()

@@ -174,12 +174,10 @@ func send(ctx context.Context, client *http.Client, base, method, path, token st
 
 // noAnswer describes a connection error, without the request's path.
 func noAnswer(base string, err error) error {
-	var inURL *url.Error
-	if errors.As(err, &inURL) {
+	if inURL, ok := errors.AsType[*url.Error](err); ok {
 		err = inURL.Err
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return fmt.Errorf("%w answers at %s: %w; start it (relay serve), or give its address with --relay", errNoRelay, base, err)
 	}
 	return fmt.Errorf("no answer from %s: %w; give the relay's address with --relay", base, dialhint.Error(base, err))

@@ -643,8 +643,7 @@ func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
 			}
 		}
 		err := k.writeSession(ctx, r, s)
-		var unread *readError
-		if errors.As(err, &unread) && ctx.Err() == nil {
+		if _, ok := errors.AsType[*readError](err); ok && ctx.Err() == nil {
 			k.postpone(s, err)
 			next, err := openReader(ctx, k.cfg.Dial)
 			if err != nil {

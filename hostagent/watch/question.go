@@ -316,12 +316,7 @@ func (a *answers) put(id, by string) {
 
 func (a *answers) drop(id string) {
 	delete(a.by, id)
-	for i, other := range a.order {
-		if other == id {
-			a.order = append(a.order[:i:i], a.order[i+1:]...)
-			return
-		}
-	}
+	a.order = slices.DeleteFunc(a.order, func(other string) bool { return other == id })
 }
 
 // An Answer is an action to dispatch on a chat.

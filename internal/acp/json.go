@@ -17,8 +17,7 @@ func Decode(text json.RawMessage, v any) error {
 		text = json.RawMessage("null")
 	}
 	err := json.Unmarshal(text, v)
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return nil
 	}
 	return err

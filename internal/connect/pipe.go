@@ -167,8 +167,7 @@ func (p *pipe) open(ctx context.Context) error {
 			close(p.opened)
 			return nil
 		}
-		var refusal *Refusal
-		if errors.As(err, &refusal) {
+		if _, ok := errors.AsType[*Refusal](err); ok {
 			return err
 		}
 		p.log.Debug("relay not reached", "error", err)

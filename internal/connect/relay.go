@@ -205,8 +205,7 @@ func (r *Relay) do(ctx context.Context, path, token string, into any) error {
 
 // unwrapURL removes the URL, which may contain a secret, from an error.
 func unwrapURL(at string, err error) error {
-	var in *url.Error
-	if errors.As(err, &in) {
+	if in, ok := errors.AsType[*url.Error](err); ok {
 		err = in.Err
 	}
 	return fmt.Errorf("no relay answers at %s: check the network and the relay's URL (%w)", at, err)

@@ -142,8 +142,7 @@ func readBinary(ctx context.Context, ws *websocket.Conn) ([]byte, error) {
 // help.
 func (a *sealAsk) failed(ctx context.Context, err error) error {
 	var closed *Closed
-	var frame websocket.CloseError
-	if errors.As(err, &frame) {
+	if frame, ok := errors.AsType[websocket.CloseError](err); ok {
 		closed = &Closed{ahp.CloseCode(frame.Code), frame.Reason}
 	} else {
 		errors.As(err, &closed)

@@ -354,8 +354,7 @@ func (u *upstream) away() bool {
 
 // why returns the reason behind a failed read.
 func (u *upstream) why(err error) error {
-	var closed *Closed
-	if errors.As(err, &closed) && closed.Code != closeLost || u.stream == nil {
+	if closed, ok := errors.AsType[*Closed](err); ok && closed.Code != closeLost || u.stream == nil {
 		return err
 	}
 	ended := u.stream.Err()

@@ -1,6 +1,7 @@
 package fair
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -65,11 +66,7 @@ func (b *Buckets) forgetLocked(now time.Time) {
 	if len(b.of) < MaxBuckets {
 		return
 	}
-	for whose, bucket := range b.of {
-		if bucket.TokensAt(now) >= float64(bucket.Burst()) {
-			delete(b.of, whose)
-		}
-	}
+	maps.DeleteFunc(b.of, func(_ string, bucket *rate.Limiter) bool { return bucket.TokensAt(now) >= float64(bucket.Burst()) })
 	for whose := range b.of {
 		if len(b.of) <= MaxBuckets/2 {
 			return

@@ -1,6 +1,7 @@
 package fair
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -144,10 +145,6 @@ func (s *Shares) forgetLocked(now time.Time) {
 	if len(s.tenants) < s.sweepAt {
 		return
 	}
-	for name, t := range s.tenants {
-		if now.Sub(t.worked) >= activeTime && !t.paid.After(now) {
-			delete(s.tenants, name)
-		}
-	}
+	maps.DeleteFunc(s.tenants, func(_ string, t *account) bool { return now.Sub(t.worked) >= activeTime && !t.paid.After(now) })
 	s.sweepAt = 2*len(s.tenants) + 16
 }

@@ -48,8 +48,7 @@ func CheckSession(ctx context.Context, client *http.Client, relay, token, host, 
 	const root = "ahp-root://"
 	id := "share-" + rand.Text()[:8]
 	if _, err := ask(ctx, ws, "initialize", map[string]any{"channel": root, "clientId": id, "protocolVersions": json.RawMessage(watch.Versions)}); err != nil {
-		var closed websocket.CloseError
-		if errors.As(err, &closed) && ahp.CloseCode(closed.Code) == ahp.CloseForbidden && strings.Contains(closed.Reason, "host is sealed") {
+		if closed, ok := errors.AsType[websocket.CloseError](err); ok && ahp.CloseCode(closed.Code) == ahp.CloseForbidden && strings.Contains(closed.Reason, "host is sealed") {
 			return fmt.Errorf("host %s is sealed, so the host-agent that runs on its machine makes its links: give its --control", host)
 		}
 		return nil

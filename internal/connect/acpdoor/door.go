@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -206,10 +208,7 @@ func (d *Door) begin(ctx context.Context, c *client.Client) error {
 	}
 	d.mu.Lock()
 	d.client, d.agents = c, root.Agents
-	var open []*session
-	for _, s := range d.sessions {
-		open = append(open, s)
-	}
+	open := slices.Collect(maps.Values(d.sessions))
 	d.mu.Unlock()
 	for _, s := range open {
 		if err := s.sync(ctx, c, showRest, func() {}); err != nil {

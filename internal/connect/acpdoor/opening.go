@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -328,11 +329,7 @@ func (s *session) leave(why error) {
 	if d.sessions[s.id] == s {
 		delete(d.sessions, s.id)
 	}
-	for channel, other := range d.channels {
-		if other == s {
-			delete(d.channels, channel)
-		}
-	}
+	maps.DeleteFunc(d.channels, func(_ string, other *session) bool { return other == s })
 	d.mu.Unlock()
 	s.lose(why)
 }

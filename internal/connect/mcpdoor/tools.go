@@ -1,6 +1,7 @@
 package mcpdoor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -66,10 +67,7 @@ func (d *Door) addTools(s *mcp.Server) {
 	add(s, "list_hosts", "List the hosts with agents that may be watched.", true, d.listHosts)
 	add(s, "list_sessions", "List a host's sessions.", true, d.listSessions)
 	add(s, "read_session", "Read the end of a session, and its open questions.", true, func(ctx context.Context, in readInput) (string, error) {
-		if in.Turns == 0 {
-			in.Turns = defaultTurns
-		}
-		return d.read(ctx, in.Host, in.Session, in.Turns)
+		return d.read(ctx, in.Host, in.Session, cmp.Or(in.Turns, defaultTurns))
 	})
 	add(s, "wait_for_question", "Wait until a session asks a question or stops working.", true, d.wait)
 	if !d.may(auth.AccessTalk) {
