@@ -193,30 +193,24 @@ func (e *exporter) send(ctx context.Context, body []byte) error {
 	}
 }
 
-// resourceSpans groups spans by scope. All spans have this process as resource.
+// resourceSpans converts spans to OTLP. All have this process as resource, and the scope
+// of the one tracer.
 func resourceSpans(spans []sdktrace.ReadOnlySpan) []*tracepb.ResourceSpans {
 	if len(spans) == 0 {
 		return nil
 	}
-	scopes := map[string]*tracepb.ScopeSpans{}
-	all := &tracepb.ResourceSpans{
-		Resource:  &resourcepb.Resource{Attributes: keyValues(spans[0].Resource().Attributes())},
-		SchemaUrl: spans[0].Resource().SchemaURL(),
-	}
+	resource, scope := spans[0].Resource(), spans[0].InstrumentationScope()
+	in := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: scope.Name, Version: scope.Version}}
 	for _, s := range spans {
-		scope := s.InstrumentationScope()
-		in := scopes[scope.Name]
-		if in == nil {
-			in = &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: scope.Name, Version: scope.Version}}
-			scopes[scope.Name] = in
-			all.ScopeSpans = append(all.ScopeSpans, in)
-		}
 		in.Spans = append(in.Spans, span(s))
 	}
-	return []*tracepb.ResourceSpans{all}
+	return []*tracepb.ResourceSpans{{
+		Resource:  &resourcepb.Resource{Attributes: keyValues(resource.Attributes())},
+		SchemaUrl: resource.SchemaURL(), ScopeSpans: []*tracepb.ScopeSpans{in},
+	}}
 }
 
-// span converts a span to OTLP.
+// span converts a span to OTLP. This program's spans have neither events nor links.
 func span(s sdktrace.ReadOnlySpan) *tracepb.Span {
 	c := s.SpanContext()
 	id, traceID := c.SpanID(), c.TraceID()
@@ -225,23 +219,10 @@ func span(s sdktrace.ReadOnlySpan) *tracepb.Span {
 		Kind:              kinds[s.SpanKind()],
 		StartTimeUnixNano: uint64(s.StartTime().UnixNano()), EndTimeUnixNano: uint64(s.EndTime().UnixNano()),
 		Attributes: keyValues(s.Attributes()), DroppedAttributesCount: uint32(s.DroppedAttributes()),
-		DroppedEventsCount: uint32(s.DroppedEvents()), DroppedLinksCount: uint32(s.DroppedLinks()),
 		Status: &tracepb.Status{Code: statuses[s.Status().Code], Message: s.Status().Description},
 	}
 	if parent := s.Parent().SpanID(); parent.IsValid() {
 		p.ParentSpanId = parent[:]
-	}
-	for _, e := range s.Events() {
-		p.Events = append(p.Events, &tracepb.Span_Event{
-			TimeUnixNano: uint64(e.Time.UnixNano()), Name: e.Name, Attributes: keyValues(e.Attributes), DroppedAttributesCount: uint32(e.DroppedAttributeCount),
-		})
-	}
-	for _, l := range s.Links() {
-		id, traceID := l.SpanContext.SpanID(), l.SpanContext.TraceID()
-		p.Links = append(p.Links, &tracepb.Span_Link{
-			TraceId: traceID[:], SpanId: id[:], TraceState: l.SpanContext.TraceState().String(), Flags: flags(l.SpanContext, l.SpanContext),
-			Attributes: keyValues(l.Attributes), DroppedAttributesCount: uint32(l.DroppedAttributeCount),
-		})
 	}
 	return p
 }
@@ -271,16 +252,10 @@ func keyValues(list []attribute.KeyValue) []*commonpb.KeyValue {
 	return out
 }
 
-// value converts an attribute's value. Lists, which this program does not use, become
-// text.
+// value converts an attribute's value. Types that this program does not use become text.
 func value(v attribute.Value) *commonpb.AnyValue {
-	switch v.Type() {
-	case attribute.BOOL:
-		return &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: v.AsBool()}}
-	case attribute.INT64:
+	if v.Type() == attribute.INT64 {
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: v.AsInt64()}}
-	case attribute.FLOAT64:
-		return &commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: v.AsFloat64()}}
 	}
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: v.String()}}
 }

@@ -76,9 +76,8 @@ func send(t *testing.T, env map[string]string) error {
 	}
 	defer func() { _ = tracer.Close(context.WithoutCancel(t.Context())) }()
 	ctx, outer := tracer.tracer.Start(t.Context(), "outer", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("text", "a"), attribute.Int("number", 7), attribute.Bool("flag", true), attribute.Float64("part", 0.5)))
-	_, inner := tracer.tracer.Start(ctx, "inner", trace.WithLinks(trace.LinkFromContext(ctx)))
-	inner.AddEvent("happened", trace.WithAttributes(attribute.String("why", "b")))
+		attribute.String("text", "a"), attribute.Int("number", 7)))
+	_, inner := tracer.tracer.Start(ctx, "inner")
 	inner.SetStatus(codes.Error, "broken")
 	inner.End()
 	outer.End()
@@ -98,13 +97,13 @@ func TestSpansReachALateCollector(t *testing.T) {
 		t.Fatalf("%v; want two spans of a process", c.spans)
 	}
 	inner, outer := c.spans[0].ScopeSpans[0].Spans[0], c.spans[0].ScopeSpans[0].Spans[1]
-	if !cmp.Equal(inner.ParentSpanId, outer.SpanId) || !cmp.Equal(inner.TraceId, outer.TraceId) || !cmp.Equal(inner.Links[0].SpanId, outer.SpanId) || len(outer.ParentSpanId) > 0 {
-		t.Errorf("the span %v is not the child of %v; want its parent and link", inner, outer)
+	if !cmp.Equal(inner.ParentSpanId, outer.SpanId) || !cmp.Equal(inner.TraceId, outer.TraceId) || len(outer.ParentSpanId) > 0 {
+		t.Errorf("the span %v is not the child of %v; want its parent", inner, outer)
 	}
 	if outer.Kind != tracepb.Span_SPAN_KIND_SERVER || outer.EndTimeUnixNano < outer.StartTimeUnixNano || outer.StartTimeUnixNano == 0 {
 		t.Error(outer)
 	}
-	if inner.Status.Code != tracepb.Status_STATUS_CODE_ERROR || inner.Status.Message != "broken" || inner.Events[0].Name != "happened" {
+	if inner.Status.Code != tracepb.Status_STATUS_CODE_ERROR || inner.Status.Message != "broken" {
 		t.Error(inner)
 	}
 	got := map[string]string{}
@@ -112,7 +111,7 @@ func TestSpansReachALateCollector(t *testing.T) {
 		got[a.Key] = strings.Join(strings.Fields(a.Value.String()), "") // protobuf varies the spaces
 	}
 	for key, want := range map[string]string{
-		"text": `string_value:"a"`, "number": "int_value:7", "flag": "bool_value:true", "part": "double_value:0.5",
+		"text": `string_value:"a"`, "number": "int_value:7",
 		"service.name": `string_value:"ahp-relay"`, "service.version": `string_value:"1.2.3"`,
 	} {
 		if got[key] != want {
