@@ -102,13 +102,10 @@ func (t *AgentTerminal) Wait(ctx context.Context) (int, error) {
 	return *exit, nil
 }
 
-// Kill ends the command. The terminal remains.
+// Kill ends the command. The terminal remains, with its output.
 func (t *AgentTerminal) Kill() {
 	h := t.terminal.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.terminal.backend.interrupt()
 }
-
-// Release ends the command. Clients still see the output in the tool call.
-func (t *AgentTerminal) Release() { t.Kill() }

@@ -69,7 +69,7 @@ func (e *echoBackend) run() {
 		return
 	}
 	e.terminal.dataLocked(line + "\r\n")
-	e.terminal.finishedLocked(id, 0, 0)
+	e.terminal.finishedLocked(id)
 	e.terminal.dataLocked(echoPrompt)
 }
 

@@ -543,5 +543,5 @@ func (ss *sessionTable) resolveConfig(_ *conn, params createSessionParams) (any,
 	if err != nil {
 		return nil, err
 	}
-	return schemaWith(withValues(p.startOptions(h), params.Config), true, properties, values), nil
+	return schemaOf(withValues(p.startOptions(h), params.Config), properties, values), nil
 }

@@ -241,7 +241,7 @@ func TestAgentsTerminalShowsItsOutput(t *testing.T) {
 				return agenthost.End{}, fmt.Errorf("the command ended with exit code %d, %v, output %q; want 3 and Ada is here", code, err, text)
 			}
 			turn.Tool(agenthost.ToolUpdate{ID: "t", Status: agenthost.ToolCompleted})
-			term.Release()
+			term.Kill()
 			if _, err := chat.OpenTerminal(agenthost.ProcessSpec{Command: "true", Folder: "/"}); err == nil {
 				return agenthost.End{}, errors.New("OpenTerminal outside of the permitted folders succeeds")
 			}

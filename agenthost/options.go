@@ -38,18 +38,14 @@ func (p *provider) learnOptionsLocked(h *Host, options []Option) {
 	}
 }
 
-// schemaOf returns a JSON schema for options, with their values.
-func schemaOf(options []Option, mutable bool) Schema {
-	return schemaWith(options, mutable, map[string]any{}, map[string]any{})
-}
-
-// schemaWith adds options to the properties and values of a schema.
-func schemaWith(options []Option, mutable bool, properties, values map[string]any) Schema {
+// schemaOf returns a JSON schema for options, with their values. properties and values,
+// if not nil, are those of further options.
+func schemaOf(options []Option, properties, values map[string]any) Schema {
 	if properties == nil {
 		properties, values = map[string]any{}, map[string]any{}
 	}
 	for _, o := range options {
-		p := map[string]any{"type": "string", "title": o.Name, "sessionMutable": mutable}
+		p := map[string]any{"type": "string", "title": o.Name, "sessionMutable": true}
 		if o.Description != "" {
 			p["description"] = o.Description
 		}
@@ -100,8 +96,7 @@ func (s *session) config() *Schema {
 	if len(options) == 0 {
 		return nil
 	}
-	config := schemaOf(options, true)
-	return &config
+	return new(schemaOf(options, nil, nil))
 }
 
 // optionsLocked returns the conversation's options. Before the conversation opens,

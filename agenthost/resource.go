@@ -117,15 +117,6 @@ func (rs *resources) resourceList(_ *conn, params resourceParams) (any, error) {
 	return directoryList{entries}, nil
 }
 
-func (rs *resources) stat(uri, missing string) (fs.FileInfo, error) {
-	r, name, err := rs.files.find(uri)
-	if err != nil {
-		return nil, err
-	}
-	info, err := fs.Stat(r.fsys, name)
-	return info, fileError(missing, uri, err)
-}
-
 func fileType(isDir bool) string {
 	if isDir {
 		return "directory"
@@ -134,9 +125,13 @@ func fileType(isDir bool) string {
 }
 
 func (rs *resources) resourceResolve(_ *conn, params resourceParams) (any, error) {
-	info, err := rs.stat(params.URI, "Resource not found")
+	r, name, err := rs.files.find(params.URI)
 	if err != nil {
 		return nil, err
+	}
+	info, err := fs.Stat(r.fsys, name)
+	if err != nil {
+		return nil, fileError("Resource not found", params.URI, err)
 	}
 	return struct {
 		URI   string `json:"uri"`

@@ -48,7 +48,7 @@ func (h *core) startCall(clientID, method string, params any) (*reverseCall, err
 	defer h.mu.Unlock()
 	cl := h.clients[clientID]
 	if cl == nil || cl.newest() == nil {
-		return nil, errNoClient(clientID)
+		return nil, fail(ahp.CodeInternalError, "No connection for authority: %s", clientID)
 	}
 	r := &h.reverse
 	r.last++
@@ -59,11 +59,6 @@ func (h *core) startCall(clientID, method string, params any) (*reverseCall, err
 	r.pending[r.last] = call
 	call.conn.queueLocked(requestFrame(r.last, method, params))
 	return call, nil
-}
-
-// errNoClient reports that a clientId has no connection.
-func errNoClient(clientID string) error {
-	return fail(ahp.CodeInternalError, "No connection for authority: %s", clientID)
 }
 
 // answerLocked handles a client's response. It ignores a response to an unknown

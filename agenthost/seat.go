@@ -359,7 +359,7 @@ func (st *seat) signInTerminal(ctx context.Context, t *Turn, method SignInMethod
 	if err != nil {
 		return err
 	}
-	defer term.Release()
+	defer term.Kill()
 	t.Tool(ToolUpdate{ID: "agenthost-sign-in", Title: "Sign in: " + method.Name, Kind: ToolExecute, Status: ToolRunning, Content: []ToolContent{{Terminal: term}}})
 	code, err := term.Wait(ctx)
 	if err == nil && code != 0 {

@@ -315,12 +315,11 @@ func (t *terminal) executedLocked(id, line string, timestamp int64) {
 	}{"terminal/commandExecuted", id, line, timestamp})
 }
 
-// finishedLocked publishes the end of a command.
-func (t *terminal) finishedLocked(id string, exitCode int, durationMs int64) {
-	done := true
+// finishedLocked publishes the end of a command, with exit code and duration 0.
+func (t *terminal) finishedLocked(id string) {
 	for _, part := range t.content {
 		if part.CommandID == id {
-			part.IsComplete, part.ExitCode, part.DurationMs = &done, &exitCode, &durationMs
+			part.IsComplete, part.ExitCode, part.DurationMs = new(true), new(int), new(int64)
 		}
 	}
 	t.host.emitLocked(t.uri, struct {
@@ -328,7 +327,7 @@ func (t *terminal) finishedLocked(id string, exitCode int, durationMs int64) {
 		CommandID  string `json:"commandId"`
 		ExitCode   int    `json:"exitCode"`
 		DurationMs int64  `json:"durationMs"`
-	}{"terminal/commandFinished", id, exitCode, durationMs})
+	}{"terminal/commandFinished", id, 0, 0})
 }
 
 // exitedLocked publishes the terminal's end.

@@ -65,7 +65,7 @@ func (a *answering) run() (notice.Result, error) {
 	if !open {
 		return notice.Unknown, nil
 	}
-	if err := a.dispatch(a.chat, 1, a.answer.Action); err != nil {
+	if err := a.dispatch(a.chat, a.answer.Action); err != nil {
 		return notice.Given, nil // part of the answer may have been sent
 	}
 	return a.outcome(), nil

@@ -354,10 +354,10 @@ func (e *errand) reply() (r waiting.Result, err error) {
 	if request == nil {
 		return e.gone()
 	}
-	texts := []string{c.Request, plainOf(memberRaw(request, "message"))}
+	texts := []string{c.Request, messageOf(request)}
 	questions, _ := ahp.MemberOf(request, "questions")
 	for _, q := range ahp.ElementsOf(questions.Raw) {
-		texts = append(texts, ahp.TextOf(q.Raw, "id"), ahp.TextOf(q.Raw, "kind"), plainOf(memberRaw(q.Raw, "message")))
+		texts = append(texts, ahp.TextOf(q.Raw, "id"), ahp.TextOf(q.Raw, "kind"), messageOf(q.Raw))
 	}
 	if waiting.DigestOf(texts...) != c.Input {
 		return refused("the question is not the one that you saw"), nil
@@ -370,9 +370,9 @@ func (e *errand) reply() (r waiting.Result, err error) {
 	return e.act(c.Chat, action)
 }
 
-func memberRaw(object []byte, name string) []byte {
-	m, _ := ahp.MemberOf(object, name)
-	return m.Raw
+func messageOf(object []byte) string {
+	m, _ := ahp.MemberOf(object, "message")
+	return plainOf(m.Raw)
 }
 
 // act writes to the journal that it is about to send an action, sends it, and waits for the host's
@@ -388,7 +388,7 @@ func (e *errand) act(channel string, action map[string]any) (r waiting.Result, e
 	if err := e.mark(waitbook.Sending); err != nil {
 		return r, err
 	}
-	if err := e.dispatch(quoted(channel), 1, data); err != nil {
+	if err := e.dispatch(quoted(channel), data); err != nil {
 		return r, err
 	}
 	for {

@@ -45,8 +45,6 @@ type grantAnswer struct {
 
 	Credential string
 	Expires    time.Time
-	Tenant     string
-	Host       string
 }
 
 // slowDown is added to the polling interval when a relay asks for it (RFC 8628,

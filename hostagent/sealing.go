@@ -130,14 +130,6 @@ func (s *sealing) send(content sealed.Content, body []byte) error {
 	return err
 }
 
-func (s *sealing) sendJSON(content sealed.Content, value any) error {
-	body, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return s.send(content, body)
-}
-
 // close ends the connection after its queued messages. The reason is sealed for the client.
 func (s *sealing) close(code ahp.CloseCode, reason string) {
 	s.mu.Lock()
@@ -355,7 +347,11 @@ func (s *sealing) ask(body []byte) error {
 	default:
 		answer.Error = "unknown request"
 	}
-	if err := s.sendJSON(sealed.Answer, answer); err != nil {
+	said, err := json.Marshal(answer)
+	if err == nil {
+		err = s.send(sealed.Answer, said)
+	}
+	if err != nil {
 		return err
 	}
 	s.agent.seals.endRemoved() // after the answer, because the client's own device may be removed

@@ -68,7 +68,7 @@ func (s *speaker) greet(id int) error {
 	if err := s.write(fmt.Appendf(nil, hello, id, s.clientID, watch.Versions)); err != nil {
 		return err
 	}
-	greeting, err := watch.FirstAnswer(greetingSocket{s})
+	greeting, err := watch.FirstAnswer(greetingSocket{s.sock, s.heard})
 	if err == nil && greeting.Error != nil {
 		err = errors.New("the host refused initialize")
 	}
@@ -76,24 +76,19 @@ func (s *speaker) greet(id int) error {
 }
 
 // A greetingSocket shows the host's messages to the gates.
-type greetingSocket struct{ *speaker }
+type greetingSocket struct {
+	hostSocket
+	heard func(message []byte)
+}
 
 // Read implements [watch.Socket].
 func (g greetingSocket) Read() ([]byte, bool, error) {
-	message, binary, err := g.sock.Read()
+	message, binary, err := g.hostSocket.Read()
 	if err == nil {
 		g.heard(message)
 	}
 	return message, binary, err
 }
-
-// Write implements [watch.Socket].
-func (g greetingSocket) Write(message []byte, binary bool) error {
-	return g.sock.Write(message, binary)
-}
-
-// Close implements [watch.Socket].
-func (g greetingSocket) Close(reason string) { g.sock.Close(reason) }
 
 // heard shows a host message to the gates, which learn the host's state from it.
 func (s *speaker) heard(message []byte) {
@@ -111,8 +106,8 @@ func (s *speaker) request(id int, method string, channel []byte, more string) er
 	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s%s}}`, id, method, channel, more))
 }
 
-func (s *speaker) dispatch(channel []byte, seq int, action []byte) error {
-	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":%d,"action":%s}}`, channel, seq, action))
+func (s *speaker) dispatch(channel, action []byte) error {
+	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":1,"action":%s}}`, channel, action))
 }
 
 // next returns the host's next message. It answers the host's requests with an error. Of a

@@ -213,7 +213,7 @@ func (c *conversation) terminalRequest(r *acp.Request) (any, error) {
 		c.mu.Lock()
 		delete(c.terminals, p.TerminalID)
 		c.mu.Unlock()
-		t.Release()
+		t.Kill()
 	}
 	return struct{}{}, nil
 }
