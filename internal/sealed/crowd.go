@@ -230,7 +230,8 @@ func (s *Session) split(body []byte) (content Content, message []byte, done bool
 		s.hearing.ready = append(s.hearing.ready, parcel{Message, body[4:end:end]})
 		body = body[end:]
 	}
-	return s.next()
+	content, message, done = s.Next()
+	return content, message, done, nil
 }
 
 // checks remembers the last valid signatures: several clients in one process often receive the same

@@ -246,7 +246,8 @@ func (s *Session) open(frame []byte) (content Content, body []byte, done bool, e
 			if err := s.verify(frame); err != nil {
 				return 0, nil, false, err
 			}
-			return s.next()
+			content, body, done = s.Next()
+			return content, body, done, nil
 		}
 	}
 	return s.openRecord(frame)

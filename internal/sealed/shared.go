@@ -335,19 +335,14 @@ func (s *Session) takeShared(piece []byte, kinds ...Content) (content Content, b
 
 // Next returns a further complete parcel, or false.
 func (s *Session) Next() (content Content, body []byte, done bool) {
-	content, body, done, _ = s.next()
-	return content, body, done
-}
-
-func (s *Session) next() (content Content, body []byte, done bool, err error) {
 	h := &s.hearing
 	if len(h.ready) == 0 {
 		h.ready = nil
-		return 0, nil, false, nil
+		return 0, nil, false
 	}
 	p := h.ready[0]
 	h.ready = h.ready[1:]
-	return p.content, p.body, true, nil
+	return p.content, p.body, true
 }
 
 // Heard returns a number which rises with each record, tag and crowd message from the
