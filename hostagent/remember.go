@@ -158,6 +158,7 @@ func (c *hostConn) keyHolder() remembering.Holder {
 	}}
 	if seal := c.conn.seal; seal != nil {
 		h.End, h.Rests = seal.device.End.UTC(), seal.device.All()
+		h.At = time.Now().UTC() // exact, because pairedAfter compares it
 	}
 	return h
 }

@@ -438,7 +438,7 @@ func TestPairingAgainEndsTheKeys(t *testing.T) {
 		ended := lastStates{agent: w.agent}.config().Ended
 		holder := func(at time.Time) *remembering.Holder {
 			h := &remembering.Holder{End: time.Now().Add(time.Hour), Rests: []string{phone.Identity().Fingerprint().String(), sealed.Fingerprint{1}.String()}}
-			h.At = at.UTC().Truncate(time.Second)
+			h.At = at.UTC()
 			return h
 		}
 		before := holder(time.Now())
@@ -456,6 +456,33 @@ func TestPairingAgainEndsTheKeys(t *testing.T) {
 		w.agent.seals.state.Devices[0].Since = time.Now().Add(time.Hour)
 		if ended(holder(time.Now())) {
 			t.Error("a holder that got the keys after the clock was set back is ended")
+		}
+	})
+}
+
+// TestPairingAgainAtOnceEndsTheKeys pairs a device again in the second in which a device that it had admitted
+// got the keys for remembered sessions. The keys must be renewed. A holder that gets the keys later in
+// this second must keep them.
+func TestPairingAgainAtOnceEndsTheKeys(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.seal()
+		phone, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.knows(phone, vaultDevice{Level: auth.AccessAdmin})
+		w.openSealedBy(phone, sealed.Greeting{Window: 30})
+		c := w.agent.clients.every()[0]
+		ended := lastStates{agent: w.agent}.config().Ended
+		before := c.keyHolder()
+		time.Sleep(time.Millisecond)
+		w.pairAgain(phone, auth.AccessRead)
+		if !ended(&before) {
+			t.Error("a holder is not ended although the device that has admitted it was paired again in the same second")
+		}
+		time.Sleep(time.Millisecond)
+		if after := c.keyHolder(); ended(&after) {
+			t.Error("a holder that got the keys after the pairing is ended")
 		}
 	})
 }

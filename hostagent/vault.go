@@ -416,13 +416,13 @@ func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) e
 	})
 }
 
-// pairedAfter reports whether a device, given by its fingerprint, was paired after a time in whole seconds. A
+// pairedAfter reports whether a device, given by its fingerprint, was paired after a time. A
 // pairing that is in the future, because the clock was set back, does not count yet.
 func (v *vault) pairedAfter(fingerprint string, at time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.ContainsFunc(v.state.Devices, func(d vaultDevice) bool {
-		return d.Since.Truncate(time.Second).After(at) && !d.Since.After(time.Now()) && d.identity().Fingerprint().String() == fingerprint
+		return d.Since.After(at) && !d.Since.After(time.Now()) && d.identity().Fingerprint().String() == fingerprint
 	})
 }
 
