@@ -127,7 +127,11 @@ func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) 
 	return true, w.answerHere(func() []byte {
 		c.hasKeys.Store(true) // before the keys are read, so a later change is announced to this client
 		c.auditOften(connectsAtOnce, "keys", "")
-		keys, err := keeper.Keys(c.policy, c.keyHolder())
+		holder := c.keyHolder()
+		if seal := c.conn.seal; seal != nil && c.agent.seals.isFormer(seal) { // later pairings are after holder.At, and end the holder
+			return ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "a device was paired again: connect again", nil)
+		}
+		keys, err := keeper.Keys(c.policy, holder)
 		if err != nil {
 			c.log.Warn("keys for remembered sessions not handed out", "error", err)
 			return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot record that this client has the keys", nil)

@@ -486,3 +486,37 @@ func TestPairingAgainAtOnceEndsTheKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestKeysAreNotForFormerAuthority has a client request the keys for remembered sessions after its device was
+// paired again with a lower level, and before its connection ends for that reason. It must get an error.
+func TestKeysAreNotForFormerAuthority(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.seal()
+		phone, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.knows(phone, vaultDevice{Level: auth.AccessAdmin})
+		keeper, err := remembering.New(lastStates{agent: w.agent}.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.agent.last = lastStates{w.agent, keeper}
+		r := w.openSealedBy(phone, sealed.Greeting{Window: 30})
+		for _, level := range []auth.Access{auth.AccessAdmin, auth.AccessRead} {
+			again := &waitingDevice{PairingRequest: PairingRequest{Subject: "ada", Level: level}}
+			if err := w.agent.seals.leave(again, phone.Identity(), true); err != nil {
+				t.Fatal(err)
+			}
+			r.post(sealed.Message, `{"jsonrpc":"2.0","id":1,"method":"relay/rememberKeys","params":{"channel":"ahp-root://"}}`)
+			_, answer := r.opens()
+			env, err := ahp.Peek(answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := env.Error == nil; got != (level == auth.AccessAdmin) {
+				t.Errorf("after a pairing with the level %s, the client gets keys: %v; want them for an equal level only", level, got)
+			}
+		}
+	})
+}
