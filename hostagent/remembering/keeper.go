@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ahprelay/ahp"
 	"ahprelay/broker/remember"
 	"ahprelay/hostagent/watch"
 )
@@ -709,8 +710,7 @@ func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error 
 }
 
 func status(summary map[string]json.RawMessage) (bits int64) {
-	_ = json.Unmarshal(summary["status"], &bits) // an unknown form means no bits
-	return bits
+	return ahp.IntegerOf(summary["status"]) // an unknown form means no bits
 }
 
 func (k *Keeper) writeList(ctx context.Context, now bool) error {

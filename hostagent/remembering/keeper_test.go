@@ -656,3 +656,16 @@ func TestSessionThatCannotBeReadDelaysNoOther(t *testing.T) {
 		}
 	})
 }
+
+// TestStatusInAnyNotation reads the bits of a session's status. A host may write them as floating point.
+func TestStatusInAnyNotation(t *testing.T) {
+	for raw, want := range map[string]int64{"24": 24, "24.0": 24, "2.4e1": 24, "null": 0, `"24"`: 0, "": 0} {
+		summary := map[string]json.RawMessage{}
+		if raw != "" {
+			summary["status"] = json.RawMessage(raw)
+		}
+		if got := status(summary); got != want {
+			t.Errorf("the status %s has the bits %d; want %d", raw, got, want)
+		}
+	}
+}

@@ -23,7 +23,7 @@ import (
 type pagingHost struct {
 	sessions []string
 	before   func(page int) string // a notification before a page, or ""
-	floats   bool                  // the host writes the numbers of requests as floating point
+	floats   bool                  // the host writes numbers as floating point
 	messages chan string
 }
 
@@ -52,7 +52,11 @@ func (h *pagingHost) Write(message []byte, _ bool) error {
 		if page == len(h.sessions)-1 {
 			status, next = 24, ""
 		}
-		result = fmt.Sprintf(`{"items":[{"resource":%q,"status":%d}]%s}`, h.sessions[page], status, next)
+		point := ""
+		if h.floats {
+			point = ".0"
+		}
+		result = fmt.Sprintf(`{"items":[{"resource":%q,"status":%d%s}]%s}`, h.sessions[page], status, point, next)
 	case "subscribe":
 		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"fromSeq":1,"state":{"inputNeeded":[{"id":"q","chat":"ahp-chat:/1","kind":"chatInput","request":{"id":"r","message":"Go on?"}}]}}}`, env.Channel)
 	}
@@ -70,7 +74,7 @@ func (h *pagingHost) Close(string) {}
 // TestSessionsOfAllPagesAreWatched has a host that lists its sessions in pages, and connects twice.
 // The question of the last session must stay open over the second connection, and Listed must be
 // called after the last page. Only the session that the host removes between two pages must be
-// forgotten. The host writes the numbers of requests as floating point.
+// forgotten. The host writes numbers as floating point.
 func TestSessionsOfAllPagesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone, events []string

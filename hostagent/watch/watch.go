@@ -416,8 +416,12 @@ func (w *Watch) summaryLocked(uri string, raw []byte) error {
 		s.modified = modified
 	}
 	was := s.status
-	if m[0].Raw != nil && json.Unmarshal(m[0].Raw, &s.status) != nil {
-		return nil
+	if !ahp.IsNone(m[0].Raw) {
+		status, err := ahp.Integer(m[0].Raw) // a host may write 24.0 for 24
+		if err != nil {
+			return nil
+		}
+		s.status = status
 	}
 	w.summarizeLocked(uri, raw, false)
 	w.working += int(s.status&workingBit-was&workingBit) / workingBit

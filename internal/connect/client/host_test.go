@@ -86,3 +86,24 @@ func TestNumbersInAnyNotation(t *testing.T) {
 		t.Errorf("the action has the number %d, %v; want 8", seq, err)
 	}
 }
+
+// TestStatusInAnyNotation has a host that writes a session's status as an integer and as floating point.
+// The session must be listed and opened, with the same words for its status.
+func TestStatusInAnyNotation(t *testing.T) {
+	for _, status := range []string{"8", "8.0", "8e0"} {
+		c := answered(t, func(method string, _ []byte) string {
+			if method == "listSessions" {
+				return fmt.Sprintf(`{"items":[{"resource":"x:/1","status":%s}]}`, status)
+			}
+			return fmt.Sprintf(`{"snapshot":{"resource":"x:/1","fromSeq":1,"state":{"status":%s,"defaultChat":"ahp-chat:/1"}}}`, status)
+		})
+		list, err := c.Sessions(context.Background())
+		if err != nil || len(list) != 1 || Words(list[0].Status) != "working" {
+			t.Errorf("with the status %s, the list is %v, %v; want a session that is working", status, list, err)
+		}
+		s, err := c.Session(context.Background(), "x:/1")
+		if err != nil || Words(s.Status) != "working" {
+			t.Errorf("with the status %s, the session is %v, %v; want one that is working", status, s, err)
+		}
+	}
+}
