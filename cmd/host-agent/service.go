@@ -82,11 +82,7 @@ func (c *installCmd) arguments() ([]string, error) {
 		if _, err := hostagent.OpenCredentialFile(file); err != nil {
 			return nil, fmt.Errorf("run host-agent up %s first, and have it approved: %w", a.Up.URL, err)
 		}
-		first := []string{"up", "--no-qr"}
-		if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--credentials-file") }) {
-			first = append(first, "--credentials-file", file)
-		}
-		args = append(first, args[1:]...)
+		args = append([]string{"up", "--no-qr", "--credentials-file", file}, args[1:]...) // a flag in args repeats the same file
 	}
 	return pinPaths(args)
 }

@@ -273,6 +273,10 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if out, err := do("install", "up", "https://elsewhere.example.com", "--credentials-file", file); err != nil {
 		t.Errorf("install with the credential file of up: %s, %v; want no error", out, err)
 	}
+	var a app
+	if _, err := a.program().Parse([]string{"up", "--credentials-file", file, "https://elsewhere.example.com", "--credentials-file", file}, io.Discard, io.Discard); err != nil || a.Up.CredentialsFile != file {
+		t.Errorf("the service's command line, with the file twice, gives %q, %v; want %s", a.Up.CredentialsFile, err, file)
+	}
 	_, _ = do("uninstall")
 	unit := filepath.Join(home, ".config", "systemd", "user", "ahp-host-agent.service")
 	t.Setenv("AHP_AGENT_CREDENTIALS_FILE", file) // the service does not get the variable
@@ -281,6 +285,13 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), file) {
 		t.Errorf("the unit lacks the credential file %s of the environment:\n%s", file, text)
+	}
+	_, _ = do("uninstall")
+	if out, err := do("install", "up", "https://elsewhere.example.com", "--", "true", "--credentials-file", "its-own"); err != nil {
+		t.Errorf("install with a command that has a flag of the same name: %s, %v; want no error", out, err)
+	}
+	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), file) {
+		t.Errorf("the unit lacks the credential file %s, because the agent's command has a flag of this name:\n%s", file, text)
 	}
 	if err := os.Unsetenv("AHP_AGENT_CREDENTIALS_FILE"); err != nil {
 		t.Fatal(err)
