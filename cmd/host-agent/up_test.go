@@ -220,7 +220,7 @@ func TestChoiceIsAskedUntilItIsValid(t *testing.T) {
 }
 
 // TestServiceIsInstalledAndRemoved installs and removes the service, with a script in
-// place of systemctl.
+// place of systemctl. The service must get the flags of the command line, and those that only the environment sets.
 func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("systemd is Linux's")
@@ -273,12 +273,39 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if out, err := do("install", "up", "https://elsewhere.example.com", "--credentials-file", file); err != nil {
 		t.Errorf("install with the credential file of up: %s, %v; want no error", out, err)
 	}
+	_, _ = do("uninstall")
+	for _, variable := range []string{"AHP_AGENT_SEALED=true", "AHP_AGENT_BYPASS=false", "AHP_AGENT_ALLOW_CHANNEL=a:*", "AHP_AGENT_CANVAS_DENY_PORT=1,2", "AHP_AGENT_CONTROL=control.sock", "AHP_AGENT_NOTIFY=off"} {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value) // the service does not get it
+	}
+	if out, err := do("install", "up", "https://relay.example.com", "--notify", "needs"); err != nil {
+		t.Errorf("install with flags in the environment: %s, %v; want no error", out, err)
+	}
+	there, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(home, ".config", "systemd", "user", "ahp-host-agent.service")
+	said, _ := os.ReadFile(unit)
+	for _, want := range []string{"--sealed=true", "--bypass=false", "--allow-channel=a:*", "--canvas-deny-port=1", "--canvas-deny-port=2", "--control=" + filepath.Join(there, "control.sock"), `"--notify" "needs"`} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("the unit lacks %s, which is set in the environment:\n%s", want, said)
+		}
+	}
+	if strings.Contains(string(said), "--notify=off") {
+		t.Errorf("the unit has --notify=off of the environment, but the command line has priority:\n%s", said)
+	}
+	for _, name := range []string{"SEALED", "BYPASS", "ALLOW_CHANNEL", "CANVAS_DENY_PORT", "CONTROL", "NOTIFY"} {
+		if err := os.Unsetenv("AHP_AGENT_" + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = do("uninstall")
 	var a app
 	if _, err := a.program().Parse([]string{"up", "--credentials-file", file, "https://elsewhere.example.com", "--credentials-file", file}, io.Discard, io.Discard); err != nil || a.Up.CredentialsFile != file {
 		t.Errorf("the service's command line, with the file twice, gives %q, %v; want %s", a.Up.CredentialsFile, err, file)
 	}
 	_, _ = do("uninstall")
-	unit := filepath.Join(home, ".config", "systemd", "user", "ahp-host-agent.service")
 	t.Setenv("AHP_AGENT_CREDENTIALS_FILE", file) // the service does not get the variable
 	if out, err := do("install", "up", "https://elsewhere.example.com"); err != nil {
 		t.Errorf("install with the credential file in the environment: %s, %v; want no error", out, err)
