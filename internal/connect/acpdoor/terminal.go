@@ -103,8 +103,8 @@ func (v *terminal) show(raw json.RawMessage, seq int64) {
 			Output string `json:"output"`
 		} `json:"content"`
 		Lifecycle *struct {
-			Status   string `json:"status"`
-			ExitCode *int   `json:"exitCode"`
+			Status   string          `json:"status"`
+			ExitCode json.RawMessage `json:"exitCode"`
 		} `json:"lifecycle"`
 	}
 	_ = json.Unmarshal(raw, &state) // without a readable state, there is no output
@@ -132,9 +132,9 @@ func (v *terminal) take(a client.Action) {
 		return
 	}
 	var act struct {
-		Type     string `json:"type"`
-		Data     string `json:"data"`
-		ExitCode *int   `json:"exitCode"`
+		Type     string          `json:"type"`
+		Data     string          `json:"data"`
+		ExitCode json.RawMessage `json:"exitCode"`
 	}
 	if v.gone || json.Unmarshal(a.Raw, &act) != nil || a.Rejected != "" {
 		return
@@ -179,9 +179,13 @@ func (v *terminal) write(data string) {
 }
 
 // exited shows that the program has ended, if the editor shows terminals.
-func (v *terminal) exited(code *int) {
+func (v *terminal) exited(code json.RawMessage) {
 	if v.member != "" {
-		v.session.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: v.tool.call.ID, Meta: v.meta("terminal_exit", map[string]any{"exit_code": code, "signal": nil})})
+		said := map[string]any{"exit_code": nil, "signal": nil}
+		if n, err := ahp.Integer(code); err == nil && code != nil { // a host may write 1.0 for 1
+			said["exit_code"] = n
+		}
+		v.session.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: v.tool.call.ID, Meta: v.meta("terminal_exit", said)})
 	}
 }
 

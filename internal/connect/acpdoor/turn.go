@@ -175,22 +175,23 @@ func (v *turn) afterReads(f func()) {
 
 func (ending) usage(raw json.RawMessage, p *prompt) {
 	var u struct {
-		Input  int64 `json:"inputTokens"`
-		Output int64 `json:"outputTokens"`
-		Cached int64 `json:"cacheReadTokens"`
+		Input  json.RawMessage `json:"inputTokens"`
+		Output json.RawMessage `json:"outputTokens"`
+		Cached json.RawMessage `json:"cacheReadTokens"`
 		Meta   struct {
-			Thought int64 `json:"thoughtTokens"`
+			Thought json.RawMessage `json:"thoughtTokens"`
 		} `json:"_meta"`
 	}
 	if raw == nil || json.Unmarshal(raw, &u) != nil {
 		return
 	}
-	p.usage = &acp.Usage{InputTokens: u.Input, OutputTokens: u.Output, TotalTokens: u.Input + u.Output}
-	if u.Cached > 0 {
-		p.usage.CachedReadTokens = &u.Cached
+	input, output, cached, thought := ahp.IntegerOf(u.Input), ahp.IntegerOf(u.Output), ahp.IntegerOf(u.Cached), ahp.IntegerOf(u.Meta.Thought)
+	p.usage = &acp.Usage{InputTokens: input, OutputTokens: output, TotalTokens: input + output}
+	if cached > 0 {
+		p.usage.CachedReadTokens = &cached
 	}
-	if u.Meta.Thought > 0 {
-		p.usage.ThoughtTokens = &u.Meta.Thought
+	if thought > 0 {
+		p.usage.ThoughtTokens = &thought
 	}
 }
 
@@ -286,16 +287,19 @@ func (v *turn) showUsage(raw json.RawMessage) {
 	v.usage = raw
 	var u struct {
 		Meta struct {
-			Used     int64   `json:"contextUsed"`
-			Size     int64   `json:"contextSize"`
-			Cost     float64 `json:"cost"`
-			Currency string  `json:"currency"`
+			Used     json.RawMessage `json:"contextUsed"`
+			Size     json.RawMessage `json:"contextSize"`
+			Cost     float64         `json:"cost"`
+			Currency string          `json:"currency"`
 		} `json:"_meta"`
 	}
-	if json.Unmarshal(raw, &u) != nil || u.Meta.Size == 0 {
+	if json.Unmarshal(raw, &u) != nil {
 		return
 	}
-	update := acp.UsageUpdate{Used: u.Meta.Used, Size: u.Meta.Size}
+	update := acp.UsageUpdate{Used: ahp.IntegerOf(u.Meta.Used), Size: ahp.IntegerOf(u.Meta.Size)}
+	if update.Size == 0 {
+		return
+	}
 	if u.Meta.Cost > 0 && u.Meta.Currency != "" {
 		update.Cost = &acp.Cost{Amount: u.Meta.Cost, Currency: u.Meta.Currency}
 	}
