@@ -78,6 +78,7 @@ func TestQuestionNamesTheFilesThatChange(t *testing.T) {
 	for items, want := range map[string]string{
 		file("session.go", `,"diff":{"added":2,"removed":2}`) + "," + file("a%20b.go", `,"diff":{"added":3,"removed":0}`): "Fix it: session.go +2 −2, a b.go +3",
 		`{"before":{"uri":"file:///shop/old.go"},"diff":{"removed":7}}`:                                                   "Fix it: old.go −7",
+		file("session.go", `,"diff":{"added":2.0,"removed":2e0}`):                                                         "Fix it: session.go +2 −2",
 		strings.Repeat(file("x", "")+",", 6) + file("y", ""):                                                              "Fix it: x, x, x, x, x, and 2 more",
 		`{"after":{"uri":7},"diff":{"added":"many"}}, null`:                                                               "Fix it: ?, ?",
 		``: "Fix it",
