@@ -199,6 +199,13 @@ func (c *ConnTracer) Answered(env *ahp.Envelope, size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.open[string(env.ID)]
+	if r == nil { // a host may write 7.0 for 7
+		for id, one := range c.open {
+			if ahp.SameID([]byte(id), env.ID) {
+				r = one
+			}
+		}
+	}
 	if r == nil {
 		return
 	}

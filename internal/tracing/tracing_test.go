@@ -97,7 +97,7 @@ func TestBothEndsAgree(t *testing.T) {
 	})
 }
 
-// TestEachOutcomeIsRecorded ends a request with an answer, an error, an answer from a gate, and the
+// TestEachOutcomeIsRecorded ends a request with an answer, one whose host writes the id in another way, an error, an answer from a gate, and the
 // end of its connection. The span must end once, with the right outcome and attributes.
 func TestEachOutcomeIsRecorded(t *testing.T) {
 	request := peek(t, `{"jsonrpc":"2.0","id":"x","method":"subscribe","params":{"channel":"mcp://host/1"}}`)
@@ -107,6 +107,7 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 		status  codes.Code
 	}{
 		{"ok", func(c *ConnTracer, r *Request) { c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","result":{}}`), 7) }, codes.Unset},
+		{"ok", func(c *ConnTracer, r *Request) { c.Answered(peek(t, `{"jsonrpc":"2.0","id":"\u0078","result":{}}`), 7) }, codes.Unset},
 		{"error", func(c *ConnTracer, r *Request) {
 			c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","error":{"code":-32009,"message":"no"}}`), 7)
 		}, codes.Error},
