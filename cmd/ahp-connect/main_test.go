@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -314,9 +315,22 @@ func TestOpenHidesTheToken(t *testing.T) {
 }
 
 // TestInstallRefusesUnknownFlags gives flags for the service. Each flag of ahp-connect up is
-// accepted. A mistyped flag is refused: the service would not start.
+// accepted, and so is each that the environment sets. A mistyped flag is refused: the service would not start.
 func TestInstallRefusesUnknownFlags(t *testing.T) {
 	home := &connect.Home{Dir: t.TempDir()}
+	there, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AHP_CONNECT_LISTEN", "127.0.0.1:2") // the service does not get these variables
+	t.Setenv("AHP_CONNECT_ALLOW_ORIGIN", "https://a.example,https://b.example")
+	t.Setenv("AHP_CONNECT_LOCAL_TOKEN_FILE", "token")
+	args, err := (&installCmd{}).arguments(home)
+	for _, want := range []string{"--listen=127.0.0.1:2", "--allow-origin=https://a.example", "--allow-origin=https://b.example", "--local-token-file=" + filepath.Join(there, "token")} {
+		if err != nil || !slices.Contains(args, want) {
+			t.Errorf("the service's arguments are %q, %v; want also %s, which the environment sets", args, err, want)
+		}
+	}
 	if args, err := (&installCmd{Args: []string{"--listen", "127.0.0.1:1"}}).arguments(home); err != nil || args[len(args)-1] != "127.0.0.1:1" {
 		t.Errorf("arguments = %q, %v; want --listen 127.0.0.1:1 at the end", args, err)
 	}

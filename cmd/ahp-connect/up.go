@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ahprelay/cmd/internal/cli"
@@ -153,7 +154,10 @@ func (c *installCmd) arguments(home *connect.Home) ([]string, error) {
 	if parsed == nil && err == nil {
 		err = fmt.Errorf("%q: want flags of ahp-connect up", strings.Join(args, " "))
 	}
-	return list, err
+	if err != nil {
+		return nil, err
+	}
+	return slices.Insert(list, 1, cli.InEnvironment(parsed)...), nil
 }
 
 type uninstallCmd struct{}

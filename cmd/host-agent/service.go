@@ -84,31 +84,7 @@ func (c *installCmd) arguments() ([]string, error) {
 		}
 		args = append([]string{"up", "--no-qr", "--credentials-file", file}, args[1:]...) // a flag in args repeats the same file
 	}
-	return pinPaths(slices.Insert(slices.Clone(args), 1, inEnvironment(parsed)...))
-}
-
-// inEnvironment returns the flags that the environment sets and the command line does not. A service does
-// not get these variables.
-func inEnvironment(parsed *kong.Context) (flags []string) {
-	for _, flag := range parsed.Flags() {
-		if slices.ContainsFunc(parsed.Path, func(p *kong.Path) bool { return p.Flag == flag && !p.Resolved }) {
-			continue
-		}
-		for _, name := range flag.Envs {
-			value, set := os.LookupEnv(name)
-			if !set {
-				continue
-			}
-			values := []string{value}
-			if flag.IsSlice() {
-				values = kong.SplitEscaped(value, flag.Tag.Sep)
-			}
-			for _, value := range values {
-				flags = append(flags, "--"+flag.Name+"="+value)
-			}
-		}
-	}
-	return flags
+	return pinPaths(slices.Insert(slices.Clone(args), 1, cli.InEnvironment(parsed)...))
 }
 
 var pathFlags = []string{"--folder", "--token-file", "--credentials-file", "--upstream-token-file", "--state-dir", "--control", "--ca-file", "--config"}

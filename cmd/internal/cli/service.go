@@ -8,8 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
+	"github.com/alecthomas/kong"
 	"github.com/kardianos/service"
 )
 
@@ -27,6 +29,32 @@ type Service struct {
 	Final     int      // exit status after which systemd does not start the program again; 0: none
 
 	Env map[string]string // additions to the service's environment
+}
+
+// InEnvironment returns the flags that the environment sets and the command line does not. A service does
+// not get these variables.
+func InEnvironment(parsed *kong.Context) (flags []string) {
+	for _, flag := range parsed.Flags() {
+		if slices.ContainsFunc(parsed.Path, func(p *kong.Path) bool { return p.Flag == flag && !p.Resolved }) {
+			continue
+		}
+		for _, name := range flag.Envs {
+			value, set := os.LookupEnv(name)
+			if !set {
+				continue
+			}
+			values := []string{value}
+			if flag.IsSlice() {
+				values = kong.SplitEscaped(value, flag.Tag.Sep)
+			} else if flag.Tag.Type == "path" { // the service has a different working directory
+				values = []string{flag.Target.String()}
+			}
+			for _, value := range values {
+				flags = append(flags, "--"+flag.Name+"="+value)
+			}
+		}
+	}
+	return flags
 }
 
 // noProgram takes the program's place in a command that only controls the service.
