@@ -189,12 +189,13 @@ export class Link {
     try {
       const sessions: Summary[] = [];
       let cursor: string | undefined;
+      let pages = 0; // an empty page counts, too
       do {
         const { items, nextCursor }: Result<'listSessions'> = await from.request('listSessions', { channel: ROOT, cursor });
         if (from !== this.conn) return;
         sessions.push(...array(items));
         cursor = nextCursor;
-      } while (cursor && sessions.length < sessionsMax);
+      } while (cursor && sessions.length + ++pages < sessionsMax);
       this.store.listed(sessions);
       for (const [method, params] of since) this.store.notification(method, params);
       this.note = '';

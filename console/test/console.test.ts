@@ -920,6 +920,31 @@ test('changes between the pages of the session list are not lost', async () => {
   link.stop();
 });
 
+// Has a host whose list of sessions does not end, and whose pages are empty. The page must stop to request
+// further pages, and show what it knows.
+test('an endless list of empty pages ends', async (t) => {
+  const made = [];
+  Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
+  const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
+  t.after(() => link.stop());
+  link.connect();
+  for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
+  const [socket] = made;
+  socket.open();
+  await socket.answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  for (let last, pages = 0; ; pages++) {
+    const { id } = socket.sent.findLast((m) => m.method === 'listSessions');
+    if (id === last) break;
+    assert.ok(pages < 10_000, 'the page requests further pages without an end');
+    last = id;
+    socket.sent.length = 0;
+    socket.sent.push({ method: 'listSessions', id });
+    socket.give({ jsonrpc: '2.0', id, result: { items: [], nextCursor: 'more' } });
+    await new Promise((done) => { setImmediate(done); });
+  }
+  assert.equal(link.listing, false);
+});
+
 // Wakes a page whose sealed connection is silent, so the page opens a second socket, and lets the first one answer. The
 // page must keep the first connection's seal: its level is the person's right at the host, and its heartbeats show
 // whether the host is there. When the second socket takes over, it counts.
