@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -70,6 +72,9 @@ func (s *Sharing) List(ctx context.Context) ([]Shared, error) {
 func (s *Sharing) TakeBack(ctx context.Context, id string) (int, error) {
 	var answer struct{ Ended int }
 	err := s.do(ctx, map[string]any{"do": "end", "id": id, "all": id == ""}, &answer)
+	if err != nil && id != "" {
+		err = fmt.Errorf("link %s: %w", id, err)
+	}
 	return answer.Ended, err
 }
 
@@ -137,5 +142,10 @@ func (s *Sharing) askRelay(ctx context.Context, a *access, relay string, ask []b
 			return err
 		}
 	}
-	return a.post(ctx, relay, "/agent/shares", nil, body, answer)
+	err = a.post(ctx, relay, "/agent/shares", nil, body, answer)
+	var refused *RefusedError
+	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+		refused.Status = 0 // the relay is there, since it gave a challenge: the link is not
+	}
+	return err
 }

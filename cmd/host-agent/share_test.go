@@ -52,6 +52,18 @@ func TestShareNeedsASession(t *testing.T) {
 	stop()
 }
 
+// TestUnshareNamesTheMissingLink revokes a link that does not exist. The error must name
+// the link, and must not say that the relay is missing.
+func TestUnshareNamesTheMissingLink(t *testing.T) {
+	t.Parallel()
+	relay, token, _, stop := runHostAgent(t)
+	out, err := agent(t.Context(), t, "unshare", "NONE", "--relay", relay.URL(), "--token-file", token)
+	if err == nil || out != "" || !strings.Contains(err.Error(), "link NONE: not found") || strings.Contains(err.Error(), "no relay") {
+		t.Errorf("unshare = %q, %v; want that the link is not found", out, err)
+	}
+	stop()
+}
+
 // TestShareOfASealedHostNeedsItsHostAgent runs share for a sealed host without its
 // host-agent's control socket. share fails, and the relay has no link afterwards.
 func TestShareOfASealedHostNeedsItsHostAgent(t *testing.T) {
