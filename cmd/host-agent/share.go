@@ -244,26 +244,37 @@ func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	if err := c.unshareSealed(ctx, sharing); err != nil {
+	left, err := c.unshareSealed(ctx, sharing)
+	if err != nil {
 		return err
 	}
 	ended, err := sharing.TakeBack(ctx, c.ID)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "Revoked: %d. Their connections are closed.\n", ended)
-	return err
+	if _, err = fmt.Fprintf(s.out, "Revoked: %d. Their connections are closed.\n", ended); err != nil || len(left) == 0 {
+		return err
+	}
+	return fmt.Errorf("the sealed host still admits the holders, because no control socket of its host-agent answers: once it runs, end the link there: host-agent devices --remove=%s",
+		printable(strings.Join(left, ", --remove=")))
 }
 
 // unshareSealed removes links at a sealed host, which itself decides who sees its sessions.
-func (c *unshareCmd) unshareSealed(ctx context.Context, sharing *hostagent.Sharing) error {
+// It returns the fingerprints of those that it cannot remove, because the host-agent does
+// not answer.
+func (c *unshareCmd) unshareSealed(ctx context.Context, sharing *hostagent.Sharing) (left []string, err error) {
 	control, devices, is := c.sealed(ctx, sharing)
-	if !is {
-		return nil
-	}
 	list, err := sharing.List(ctx)
-	if err != nil && !c.All {
-		return err
+	if err != nil && !(is && c.All) {
+		return nil, err
+	}
+	if !is {
+		for _, one := range list {
+			if fingerprint, ok := strings.CutPrefix(one.Session, sealedScheme); ok && (c.All || one.ID == c.ID) {
+				left = append(left, fingerprint)
+			}
+		}
+		return left, nil
 	}
 	for _, d := range devices {
 		named := slices.ContainsFunc(list, func(one hostagent.Shared) bool {
@@ -273,8 +284,8 @@ func (c *unshareCmd) unshareSealed(ctx context.Context, sharing *hostagent.Shari
 			continue
 		}
 		if _, err := control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "remove", Device: d.Fingerprint}); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return left, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/hostagent"
 	"ahprelay/test/refclient"
 )
 
@@ -60,6 +61,35 @@ func TestUnshareNamesTheMissingLink(t *testing.T) {
 	out, err := agent(t.Context(), t, "unshare", "NONE", "--relay", relay.URL(), "--token-file", token)
 	if err == nil || out != "" || !strings.Contains(err.Error(), "link NONE: not found") || strings.Contains(err.Error(), "no relay") {
 		t.Errorf("unshare = %q, %v; want that the link is not found", out, err)
+	}
+	stop()
+}
+
+// TestUnshareOfASealedHostNeedsItsHostAgent revokes a sealed host's link without its
+// host-agent's control socket, by ID and with --all. The relay must end the link, but the
+// host still admits its holders: unshare must fail, and name the command that ends the link
+// at the host.
+func TestUnshareOfASealedHostNeedsItsHostAgent(t *testing.T) {
+	t.Parallel()
+	relay, token, _, stop := runHostAgent(t, "--sealed", "--state-dir", t.TempDir())
+	from := hostFlags{TokenFile: token}
+	sharing := &hostagent.Sharing{Relays: []string{relay.URL()}, Token: from.token}
+	for _, all := range []bool{false, true} {
+		link, err := sharing.Share(t.Context(), hostagent.ShareAsk{Session: sealedScheme + "fingerprint"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		which := link.ID
+		if all {
+			which = "--all"
+		}
+		out, err := agent(t.Context(), t, "unshare", which, "--relay", relay.URL(), "--token-file", token, "--control", filepath.Join(t.TempDir(), "none"))
+		if err == nil || !strings.Contains(err.Error(), "host-agent devices --remove=fingerprint") {
+			t.Errorf("unshare %s = %q, %v; want an error that names the command for the host", which, out, err)
+		}
+		if list, err := sharing.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("links after unshare %s: %v, %v; want none", which, list, err)
+		}
 	}
 	stop()
 }
