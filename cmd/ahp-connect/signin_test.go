@@ -107,6 +107,13 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("the token for a client is %+v, %v; want the owner's, at the level look, for laptop, without a key", who, err)
 	}
 
+	// A lifetime below a second is refused: the relay would choose an hour, and --keep would
+	// request tokens without a pause.
+	for _, ttl := range []string{"0s", "900ms"} {
+		if out, err := command(t.Context(), io.Discard, "access", "--state-dir", other, "--ttl", ttl); err == nil || out != "" || !strings.Contains(err.Error(), "--ttl is "+ttl) {
+			t.Errorf("access --ttl %s = %q, %v; want a refusal that names --ttl", ttl, out, err)
+		}
+	}
 	// ahp-connect keeps a token in a file, and renews it.
 	ctx, stop := context.WithCancel(t.Context())
 	file, ended := filepath.Join(dir, "token"), make(chan error, 1)

@@ -12,7 +12,8 @@ import (
 )
 
 // TestShareNeedsASession shares a session that the host does not have: share fails, and
-// no link exists afterwards. For a session that the host has, share prints a link.
+// no link exists afterwards. For a session that the host has, share prints a link, but not
+// with the lifetime 0.
 func TestShareNeedsASession(t *testing.T) {
 	t.Parallel()
 	relay, token, _, stop := runHostAgent(t)
@@ -46,6 +47,9 @@ func TestShareNeedsASession(t *testing.T) {
 	}
 	if out, err := agent(t.Context(), t, append([]string{"shares"}, at...)...); err != nil || out != "" {
 		t.Errorf("shares = %q, %v; want none", out, err)
+	}
+	if out, err := agent(t.Context(), t, append([]string{"share", "demo:/1", "--no-qr", "--ttl", "0s"}, at...)...); err == nil || out != "" || !strings.Contains(err.Error(), "--ttl is 0s") {
+		t.Errorf("share --ttl 0s = %q, %v; want a refusal that names --ttl", out, err)
 	}
 	if out, err := agent(t.Context(), t, append([]string{"share", "demo:/1", "--no-qr"}, at...)...); err != nil || !strings.HasPrefix(out, relay.URL()+"/s#") {
 		t.Errorf("share = %q, %v; want a link", out, err)
