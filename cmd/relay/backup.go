@@ -163,10 +163,13 @@ func restore(r io.Reader, dir string) error {
 	for files := tar.NewReader(zip); ; {
 		head, err := files.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			_, err = io.Copy(io.Discard, zip) // to the check sum, which is behind the archive's end
+			if err == nil {
+				return nil
+			}
 		}
 		if err != nil {
-			return fmt.Errorf("not a backup: %w", err)
+			return fmt.Errorf("not a backup, or a damaged one: %w", err)
 		}
 		if head.Typeflag != tar.TypeReg || head.Size > maxRestored || strings.Contains(head.Name, "\\") || gateway.OfThisRun(filepath.FromSlash(head.Name)) {
 			return fmt.Errorf("not a backup: it contains %q", head.Name)

@@ -126,3 +126,28 @@ func TestRestoreWritesBelowDirectoryOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreRefusesADamagedBackup changes the check sum at the end of a backup, and cuts a
+// second copy there. restore must refuse both: it has to read the check sum to notice that
+// any byte before has changed.
+func TestRestoreRefusesADamagedBackup(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	var backup bytes.Buffer
+	if err := backUp(&backup, dir); err != nil {
+		t.Fatal(err)
+	}
+	whole := backup.Bytes()
+	changed := bytes.Clone(whole)
+	changed[len(changed)-8] ^= 1 // the first byte of gzip's check sum
+	for name, data := range map[string][]byte{"changed": changed, "cut": whole[:len(whole)-8]} {
+		if err := restore(bytes.NewReader(data), filepath.Join(t.TempDir(), "new")); err == nil {
+			t.Errorf("restore accepts a backup that was %s; want an error", name)
+		}
+	}
+	if err := restore(bytes.NewReader(whole), filepath.Join(t.TempDir(), "new")); err != nil {
+		t.Errorf("restore of the whole backup: %v", err)
+	}
+}
