@@ -50,8 +50,10 @@ func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 func backUp(w io.Writer, dir string) error {
 	zip := gzip.NewWriter(w)
 	files := tar.NewWriter(zip)
-	err := addFiles(files, dir, "", true)
-	return errors.Join(err, files.Close(), zip.Close())
+	if err := addFiles(files, dir, "", true); err != nil {
+		return err // without an end, so that restore refuses what is written
+	}
+	return errors.Join(files.Close(), zip.Close())
 }
 
 // addFiles adds the files of a directory, whose name in the backup is as. WalkDir follows no symbolic link, but

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -149,5 +150,28 @@ func TestRestoreRefusesADamagedBackup(t *testing.T) {
 	}
 	if err := restore(bytes.NewReader(whole), filepath.Join(t.TempDir(), "new")); err != nil {
 		t.Errorf("restore of the whole backup: %v", err)
+	}
+}
+
+// TestFailedBackupIsNoBackup backs up a data directory with a file that cannot be read, as to
+// standard output. backUp must fail, and restore must refuse what it has written: in a
+// pipeline, the status of relay backup is easily lost.
+func TestFailedBackupIsNoBackup(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc/self/mem, which every user can open and nobody can read at its beginning")
+	}
+	dir := t.TempDir()
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/proc/self/mem", filepath.Join(dir, "unreadable")); err != nil {
+		t.Fatal(err)
+	}
+	var backup bytes.Buffer
+	if err := backUp(&backup, dir); err == nil {
+		t.Fatal("backUp has read /proc/self/mem; want an error")
+	}
+	if err := restore(&backup, filepath.Join(t.TempDir(), "new")); err == nil {
+		t.Error("restore accepts a backup without the unreadable file; want an error")
 	}
 }
