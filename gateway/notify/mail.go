@@ -79,8 +79,6 @@ func (s *mailer) check(_ context.Context, t *Target) error {
 	return nil
 }
 
-func (*mailer) updates() bool { return false }
-
 // redact implements service. The target has no URL.
 func (*mailer) redact(t *Target) { t.URL = "" }
 

@@ -254,7 +254,7 @@ func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now
 		n.queue.done(id, nil)
 	}
 	state := n.queue.state(id)
-	if s := n.services[t.Kind]; s != nil && s.updates() && t.reads(&item.Event) && (state == delivered || state == claimed || n.busy[id]) {
+	if t.Kind.updates() && t.reads(&item.Event) && (state == delivered || state == claimed || n.busy[id]) {
 		// The new job waits for the first job, and is dropped if the first job has sent nothing.
 		n.queue.put(newJob(id+afterwards, item, p, t, now, now.Add(momentsFor)), now)
 	}

@@ -24,8 +24,6 @@ func (s *ntfy) check(ctx context.Context, t *Target) error {
 	return nil
 }
 
-func (*ntfy) updates() bool { return false }
-
 // redact implements service. It leaves the topic, because people need it to subscribe.
 func (*ntfy) redact(t *Target) {
 	if u, err := url.Parse(t.URL); err == nil && t.URL != "" {

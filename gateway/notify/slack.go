@@ -11,8 +11,6 @@ type slack struct{ sender }
 
 func (s *slack) check(ctx context.Context, t *Target) error { return s.checkURL(ctx, t) }
 
-func (*slack) updates() bool { return false }
-
 func (s *slack) send(ctx context.Context, _ *Job, t *Target, m *Message) outcome {
 	data, err := json.Marshal(map[string]any{"text": slackText(m)})
 	if err != nil {

@@ -31,6 +31,9 @@ const (
 	Mail    TargetKind = "mail"
 )
 
+// updates reports whether a target of this kind also gets a message at the end of an event.
+func (k TargetKind) updates() bool { return k == WebPush || k == Webhook }
+
 // A Target is where a person's notifications go. Its secrets are shown only when it is
 // created.
 type Target struct {
@@ -63,9 +66,6 @@ type service interface {
 
 	// redact removes secrets from the target's URL.
 	redact(t *Target)
-
-	// updates reports whether the service also reports the end of an event.
-	updates() bool
 }
 
 func services(cfg *Config, client *http.Client, keys *pushKeyring) map[TargetKind]service {

@@ -47,8 +47,6 @@ func checkSecret(secret string) error {
 	return nil
 }
 
-func (*webhook) updates() bool { return true }
-
 func (s *webhook) send(ctx context.Context, job *Job, t *Target, m *Message) outcome {
 	change := Raised
 	if m.Withdrawn {

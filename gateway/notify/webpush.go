@@ -58,8 +58,6 @@ func (k *PushKeys) check() error {
 	return nil
 }
 
-func (*webPush) updates() bool { return true }
-
 // maxPush is the longest message to a browser in bytes. Push services accept 4,096 bytes,
 // including the overhead of encryption.
 const maxPush = 3900
