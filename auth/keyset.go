@@ -46,10 +46,6 @@ const (
 	maxSets = 4
 )
 
-// DefaultSignAfter is the time between making keys and signing with them. Host-agents
-// learn new keys when they get NATS credentials, which are valid for 15 minutes.
-const DefaultSignAfter = time.Hour
-
 // A keySet is a set of keys that were made together.
 type keySet struct {
 	id          string

@@ -132,7 +132,7 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 	for range 150 {
 		switch random.IntN(4) {
 		case 0:
-			_, _ = auth.AddKeys(dir, now, now.Add(auth.DefaultSignAfter)) // fails if there are enough sets
+			_, _ = auth.AddKeys(dir, now, now.Add(time.Hour)) // fails if there are enough sets
 		case 1:
 			if auth.RetireKeys(dir, k.SetIDs()[random.IntN(len(k.SetIDs()))], now, false) == nil { // fails if in use
 				retired++

@@ -68,11 +68,8 @@ func (l *LinkID) message() ([]byte, error) {
 // Links proves a relay's identity to host-agents. [Keys.Links] returns it.
 type Links struct{ keys *Keys }
 
-// RelayKey returns the public key that a relay proves to host-agents. It belongs to the
-// oldest set, which the tokens of all host-agents name.
-func (p Links) RelayKey() ed25519.PublicKey { return p.keys.oldest().public() }
-
-// RelayKeys returns the public keys of all sets.
+// RelayKeys returns the public keys of all sets. The first belongs to the oldest set, and is
+// the one that a relay proves: the tokens of all host-agents name it.
 func (p Links) RelayKeys() (keys []ed25519.PublicKey) {
 	for _, s := range p.keys.sets.Load().all {
 		keys = append(keys, s.public())

@@ -24,7 +24,7 @@ func TestProofIsValidForOneLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trusted := []ed25519.PublicKey{k.Links().RelayKey()}
+	trusted := []ed25519.PublicKey{k.Links().RelayKeys()[0]}
 	if err := auth.CheckLink(trusted, testLink, key, proof); err != nil {
 		t.Errorf("CheckLink: %v; want no error", err)
 	}
@@ -46,7 +46,7 @@ func TestProofIsValidForOneLink(t *testing.T) {
 		}
 	}
 	stranger, _ := newKeys(t)
-	for name, keys := range map[string][]ed25519.PublicKey{"none": nil, "another": {stranger.Links().RelayKey()}, "empty": {{}}} {
+	for name, keys := range map[string][]ed25519.PublicKey{"none": nil, "another": {stranger.Links().RelayKeys()[0]}, "empty": {{}}} {
 		if err := auth.CheckLink(keys, testLink, key, proof); !errors.Is(err, auth.ErrUntrusted) {
 			t.Errorf("%s is trusted: CheckLink = %v; want %v", name, err, auth.ErrUntrusted)
 		}
@@ -64,7 +64,7 @@ func TestPeekRelayKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys, err := auth.PeekRelayKeys(token)
-	if err != nil || len(keys) != 1 || !keys[0].Equal(k.Links().RelayKey()) {
+	if err != nil || len(keys) != 1 || !keys[0].Equal(k.Links().RelayKeys()[0]) {
 		t.Errorf("PeekRelayKeys = %v, %v; want the relay's key", keys, err)
 	}
 	client := issue(t, k, auth.Client{Tenant: "acme", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: start.Add(time.Hour)})

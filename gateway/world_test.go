@@ -152,7 +152,7 @@ func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	}
 	links := link.NewAgentLinks(&w.net, link.AgentLinksConfig{
 		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler),
-		Trust: func() ([]ed25519.PublicKey, error) { return []ed25519.PublicKey{w.keys.Links().RelayKey()}, nil },
+		Trust: func() ([]ed25519.PublicKey, error) { return []ed25519.PublicKey{w.keys.Links().RelayKeys()[0]}, nil },
 	}, agent)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stopAgent, w.links = cancel, links

@@ -22,7 +22,7 @@ import (
 func trust(keys ...*auth.Keys) link.Trust {
 	return func() (list []ed25519.PublicKey, err error) {
 		for _, k := range keys {
-			list = append(list, k.Links().RelayKey())
+			list = append(list, k.Links().RelayKeys()[0])
 		}
 		return list, nil
 	}
@@ -70,13 +70,13 @@ func TestUntrustedRelayGetsNoLink(t *testing.T) {
 		{"another key", trust(keys), stranger.Links().Prove, "its key is not in"},
 		{"another key's name", trust(keys), func(id auth.LinkID) (ed25519.PublicKey, []byte, error) {
 			_, proof, err := stranger.Links().Prove(id)
-			return keys.Links().RelayKey(), proof, err
+			return keys.Links().RelayKeys()[0], proof, err
 		}, "signature does not match"},
 		{"proof of another link", trust(keys), func(id auth.LinkID) (ed25519.PublicKey, []byte, error) {
 			id.Host = "other"
 			return keys.Links().Prove(id)
 		}, "signature does not match"},
-		{"no proof", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return keys.Links().RelayKey(), nil, nil }, "signature does not match"},
+		{"no proof", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return keys.Links().RelayKeys()[0], nil, nil }, "signature does not match"},
 		{"no key", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return nil, nil, nil }, "its key is not in"},
 		{"nobody is trusted", trust(), keys.Links().Prove, "its key is not in"},
 		{"a token that cannot be read", func() ([]ed25519.PublicKey, error) { return nil, errors.New("gone") }, keys.Links().Prove, "gone"},

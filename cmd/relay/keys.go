@@ -39,6 +39,7 @@ func stampOr(t time.Time, none string) string {
 
 type keysAddCmd struct {
 	dataFlag
+	// Host-agents learn new keys when they get NATS credentials, which are valid for 15 minutes.
 	SignAfter time.Duration `help:"Delay before the new keys sign, during which relays and host-agents learn them." default:"1h"`
 }
 
