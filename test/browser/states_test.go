@@ -524,17 +524,28 @@ func (p *page) many() {
 	p.click("#to-end")
 
 	// Every session is reachable by keyboard, only near rows are in the document, and
-	// the focused row stays.
-	eval[any](p, `document.querySelector("#sessions li button").focus(); document.querySelector("#sessions").scrollTo(0, 1e6); null`)
+	// the focused row stays, also when its session ends its work and moves to another
+	// group.
+	p.say("stream 100000 20")
+	p.await("#stop")
+	p.await("#sessions [data-group=works] li button")
+	eval[any](p, `document.querySelector("#sessions [data-group=works] li button").focus(); document.querySelector("#sessions").scrollTo(0, 1e6); null`)
+	focused := func(after string) {
+		p.t.Helper()
+		if at := eval[string](p, `document.activeElement.closest("#sessions li") ? "" : document.activeElement.outerHTML.slice(0, 200)`); at != "" {
+			p.t.Errorf("%s, the focus is at %s; want the focused row kept", after, at)
+		}
+	}
 	p.until("the last sessions", patience, func() bool {
 		return eval[bool](p, `(() => { const li = [...document.querySelectorAll("#sessions li[data-session]")].at(-1); return li.getAttribute("aria-posinset") === li.getAttribute("aria-setsize"); })()`)
 	})
 	if n := p.count("#sessions li"); n > 100 {
 		p.t.Errorf("%d sessions are in the page; want at most 100", n)
 	}
-	if focused := eval[string](p, `document.activeElement.closest("#sessions li") ? "" : document.activeElement.outerHTML.slice(0, 200)`); focused != "" {
-		p.t.Errorf("scrolling removed the focused row, and the focus is at %s; want the row kept", focused)
-	}
+	focused("after a scroll")
+	eval[any](p, `((row) => { document.querySelector("#stop").click(); row.focus({ preventScroll: true }); })(document.activeElement); null`)
+	p.holds("no session to work", `document.querySelector("#sessions [data-group=works]") === null`)
+	focused("after the end of the session's work")
 	eval[any](p, `document.querySelector("#sessions").scrollTo(0, 0); null`)
 	p.until("the first sessions", patience, func() bool {
 		return eval[bool](p, `document.querySelector("#sessions li[data-session]").getBoundingClientRect().top < innerHeight`)

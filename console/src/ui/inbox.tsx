@@ -59,7 +59,7 @@ export function Inbox({ now }: { now: number }) {
       ))}
       {absent.all().length > 0 && <LeftAll now={now} />}
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
-        {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
+        {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} had={row} />)}
         {all.length === 0 && links.size > 0 && [...links.values()].some((l) => l.listing) && <Skeletons />}
         <SignInNotes />
       </div>
@@ -102,7 +102,9 @@ function walk(e: KeyboardEvent): void {
   e.preventDefault();
 }
 
-function Section({ g, many, minute, scroller }: { g: Group; many: boolean; minute: number; scroller: RefObject<HTMLDivElement> }) {
+interface ListProps { g: Group; many: boolean; minute: number; scroller: RefObject<HTMLDivElement>; had?: string } // had: see useNear
+
+function Section({ g, ...rest }: ListProps) {
   const [open, setOpen] = useState(false);
   const folded = g.name === 'archived' && !open && !app.search;
   return (
@@ -110,14 +112,14 @@ function Section({ g, many, minute, scroller }: { g: Group; many: boolean; minut
       <h2>{g.name === 'archived'
         ? <button type="button" class="quiet small" aria-expanded={!folded} onClick={() => setOpen(!open)}>{g.title} ({g.rows.length})</button>
         : <>{g.title} <span class="dim">{g.rows.length}</span></>}</h2>
-      {!folded && <Rows g={g} many={many} minute={minute} scroller={scroller} />}
+      {!folded && <Rows g={g} {...rest} />}
     </section>
   );
 }
 
-function Rows({ g, many, minute, scroller }: { g: Group; many: boolean; minute: number; scroller: RefObject<HTMLDivElement> }) {
+function Rows({ g, many, minute, scroller, had }: ListProps) {
   const list = useRef<HTMLUListElement>(null);
-  const near = useNear(g.keys, list, scroller);
+  const near = useNear(g.keys, list, scroller, had);
   return (
     <ul class="list" ref={list}>
       {near.map((piece) => {

@@ -46,9 +46,10 @@ export function rangeOf(count: number, top: number, bottom: number, height: (row
 
 /**
  * Returns the pieces of a list with these row keys. list contains the rows, elements with
- * data-row; scroller scrolls it.
+ * data-row; scroller scrolls it. had is the key of the row that had the focus before all lists
+ * were drawn: a row that moves to this list may have left the document by now.
  */
-export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: RefObject<HTMLElement>): Piece[] {
+export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: RefObject<HTMLElement>, had: string | undefined): Piece[] {
   const heights = useRef(new Map<string, number>());
   const guess = useRef(firstGuess);
   const [[from, to], setRange] = useState<[number, number]>([0, step * 3]);
@@ -85,6 +86,6 @@ export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: 
       resized.disconnect();
     };
   }, []);
-  const focused = document.activeElement?.closest<HTMLElement>('[data-row]')?.dataset.key; // in any list: a row may move to this one
+  const focused = document.activeElement?.closest<HTMLElement>('[data-row]')?.dataset.key ?? had; // in any list: a row may move to this one
   return pieces(keys.length, Math.min(from, keys.length), Math.min(to, keys.length), focused === undefined ? -1 : keys.indexOf(focused), height);
 }
