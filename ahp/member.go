@@ -167,6 +167,15 @@ func IntegerOf(raw []byte) int64 {
 	return v
 }
 
+// Int is an integer that a JSON decoder reads in any notation, like [IntegerOf].
+type Int int64
+
+// UnmarshalJSON sets n to 0 for a value that is not an integer.
+func (n *Int) UnmarshalJSON(raw []byte) error {
+	*n = Int(IntegerOf(raw))
+	return nil
+}
+
 // safeDigits is the most digits with which every integer is at most maxSafeInteger.
 const safeDigits = 15
 

@@ -131,7 +131,7 @@ func withFiles(detail string, edits []byte) string {
 	for _, item := range items[:min(len(items), maxNamed)] {
 		var edit struct {
 			Before, After struct{ URI string }
-			Diff          struct{ Added, Removed json.RawMessage }
+			Diff          struct{ Added, Removed ahp.Int }
 		}
 		_ = json.Unmarshal(item.Raw, &edit)
 		name := path.Base(cmp.Or(edit.After.URI, edit.Before.URI, "?"))
@@ -140,8 +140,8 @@ func withFiles(detail string, edits []byte) string {
 		}
 		for _, lines := range []struct {
 			sign string
-			n    int64
-		}{{"+", ahp.IntegerOf(edit.Diff.Added)}, {"−", ahp.IntegerOf(edit.Diff.Removed)}} {
+			n    ahp.Int
+		}{{"+", edit.Diff.Added}, {"−", edit.Diff.Removed}} {
 			if lines.n > 0 {
 				name += fmt.Sprint(" ", lines.sign, lines.n)
 			}

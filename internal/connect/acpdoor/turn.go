@@ -175,17 +175,17 @@ func (v *turn) afterReads(f func()) {
 
 func (ending) usage(raw json.RawMessage, p *prompt) {
 	var u struct {
-		Input  json.RawMessage `json:"inputTokens"`
-		Output json.RawMessage `json:"outputTokens"`
-		Cached json.RawMessage `json:"cacheReadTokens"`
+		Input  ahp.Int `json:"inputTokens"`
+		Output ahp.Int `json:"outputTokens"`
+		Cached ahp.Int `json:"cacheReadTokens"`
 		Meta   struct {
-			Thought json.RawMessage `json:"thoughtTokens"`
+			Thought ahp.Int `json:"thoughtTokens"`
 		} `json:"_meta"`
 	}
 	if raw == nil || json.Unmarshal(raw, &u) != nil {
 		return
 	}
-	input, output, cached, thought := ahp.IntegerOf(u.Input), ahp.IntegerOf(u.Output), ahp.IntegerOf(u.Cached), ahp.IntegerOf(u.Meta.Thought)
+	input, output, cached, thought := int64(u.Input), int64(u.Output), int64(u.Cached), int64(u.Meta.Thought)
 	p.usage = &acp.Usage{InputTokens: input, OutputTokens: output, TotalTokens: input + output}
 	if cached > 0 {
 		p.usage.CachedReadTokens = &cached
@@ -287,16 +287,16 @@ func (v *turn) showUsage(raw json.RawMessage) {
 	v.usage = raw
 	var u struct {
 		Meta struct {
-			Used     json.RawMessage `json:"contextUsed"`
-			Size     json.RawMessage `json:"contextSize"`
-			Cost     float64         `json:"cost"`
-			Currency string          `json:"currency"`
+			Used     ahp.Int `json:"contextUsed"`
+			Size     ahp.Int `json:"contextSize"`
+			Cost     float64 `json:"cost"`
+			Currency string  `json:"currency"`
 		} `json:"_meta"`
 	}
 	if json.Unmarshal(raw, &u) != nil {
 		return
 	}
-	update := acp.UsageUpdate{Used: ahp.IntegerOf(u.Meta.Used), Size: ahp.IntegerOf(u.Meta.Size)}
+	update := acp.UsageUpdate{Used: int64(u.Meta.Used), Size: int64(u.Meta.Size)}
 	if update.Size == 0 {
 		return
 	}

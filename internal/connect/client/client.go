@@ -197,13 +197,13 @@ func (c *Client) SubscribeAt(ctx context.Context, channel string) (state json.Ra
 	var answer struct {
 		Snapshot *struct {
 			State   json.RawMessage `json:"state"`
-			FromSeq json.RawMessage `json:"fromSeq"`
+			FromSeq ahp.Int         `json:"fromSeq"`
 		} `json:"snapshot"`
 	}
 	if err := json.Unmarshal(result, &answer); err != nil || answer.Snapshot == nil {
 		return nil, 0, fmt.Errorf("%s has no state", channel)
 	}
-	return answer.Snapshot.State, ahp.IntegerOf(answer.Snapshot.FromSeq), nil
+	return answer.Snapshot.State, int64(answer.Snapshot.FromSeq), nil
 }
 
 // Unsubscribe ends a subscription.

@@ -18,12 +18,12 @@ const RootChannel = "ahp-root://"
 
 // A Summary is a session in a host's list.
 type Summary struct {
-	Session  string          `json:"resource"`
-	Provider string          `json:"provider"`
-	Title    string          `json:"title"`
-	Activity string          `json:"activity"`
-	Status   json.RawMessage `json:"status"`
-	Modified string          `json:"modifiedAt"`
+	Session  string  `json:"resource"`
+	Provider string  `json:"provider"`
+	Title    string  `json:"title"`
+	Activity string  `json:"activity"`
+	Status   ahp.Int `json:"status"`
+	Modified string  `json:"modifiedAt"`
 
 	Folders []string `json:"workingDirectories"` // URIs
 }
@@ -36,13 +36,13 @@ const (
 )
 
 // Words returns a session's status as text.
-func Words(status json.RawMessage) string {
-	switch bits := ahp.IntegerOf(status); { // a host may write 8.0 for 8
-	case bits&statusInputNeeded != 0:
+func Words(status ahp.Int) string {
+	switch {
+	case status&statusInputNeeded != 0:
 		return "waits for an answer"
-	case bits&statusRunning != 0:
+	case status&statusRunning != 0:
 		return "working"
-	case bits&statusError != 0:
+	case status&statusError != 0:
 		return "failed"
 	}
 	return "idle"
@@ -75,7 +75,7 @@ func (c *Client) Sessions(ctx context.Context) (all []Summary, err error) {
 // A Session is a session's state.
 type Session struct {
 	Title       string            `json:"title"`
-	Status      json.RawMessage   `json:"status"`
+	Status      ahp.Int           `json:"status"`
 	Provider    string            `json:"provider"`
 	DefaultChat string            `json:"defaultChat"`
 	InputNeeded []json.RawMessage `json:"inputNeeded"`
