@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"ahprelay/internal/acp"
 	"ahprelay/internal/connect/client"
@@ -14,7 +15,9 @@ import (
 
 // TestNumbersInAnyNotation has a host that writes the numbers for an editor as integers and as floating point.
 // The editor must get a terminal's exit code, the use of the context window and the tokens of a turn.
-func TestNumbersInAnyNotation(t *testing.T) {
+func TestNumbersInAnyNotation(t *testing.T) { synctest.Test(t, testNumbers) } // a missing message fails at once
+
+func testNumbers(t *testing.T) {
 	for _, point := range []string{"", ".0"} {
 		in, typed := io.Pipe()
 		shown, out := io.Pipe()
