@@ -197,16 +197,14 @@ func TestLockScreenAnswersAnAgent(t *testing.T) {
 }
 
 // answeredFromTheLockScreen starts a session whose agent asks to run a command, and
-// allows it by a button of the notification.
+// allows it by a button of the notification. The session begins with the settings of the
+// host's latest session, in which the agent already asks.
 func (s *agentSite) answeredFromTheLockScreen() {
 	t := s.t
 	t.Helper()
 	l := startLockScreen(t, s.site)
 	l.do(phone(), colours("light"))
 	l.beginsWithAgent()
-	if mode := askingModes[s.name]; mode != "" {
-		l.setting("mode", "o.dataset.value === "+js(mode))
-	}
 	const command = "printf from-%s-notice 43 | tee notice.txt"
 	l.say("run " + command)
 	asked := l.ring("approval")
