@@ -242,10 +242,7 @@ func TestNarrowerViewersJudgeNoCrowd(t *testing.T) {
 	for order := range 2 { // the first viewer of a crowd judges for it
 		inLookWorld(t, func(w *lookWorld) {
 			w.agent.seals.vault.state.Devices[0].Channels = []string{"s:/1"}
-			narrow, err := sealed.NewDevice()
-			if err != nil {
-				t.Fatal(err)
-			}
+			narrow := newDevice(t)
 			now := time.Now()
 			grant, err := w.link.SignGrant(w.agent.seals.secret.Public(), sealed.Grant{
 				Device: narrow.Identity(), Subject: "ada", Level: auth.AccessRead, Channels: []string{"s:/2"}, From: now, End: now.Add(time.Hour), Serial: sealed.Fingerprint{1}.String(),

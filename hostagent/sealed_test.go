@@ -389,14 +389,8 @@ func (w *world) pairAgain(device *sealed.Device, level auth.Access) *sealedRemot
 func TestPairingAgainEndsFormerAuthority(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.seal()
-		phone, err := sealed.NewDevice()
-		if err != nil {
-			t.Fatal(err)
-		}
-		watch, err := sealed.NewDevice()
-		if err != nil {
-			t.Fatal(err)
-		}
+		phone := newDevice(t)
+		watch := newDevice(t)
 		w.knows(phone, vaultDevice{Level: auth.AccessAdmin})
 		now := time.Now()
 		grant, err := phone.SignGrant(w.agent.seals.secret.Public(), sealed.Grant{
@@ -430,10 +424,7 @@ func TestPairingAgainEndsFormerAuthority(t *testing.T) {
 func TestPairingAgainEndsTheKeys(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.seal()
-		phone, err := sealed.NewDevice()
-		if err != nil {
-			t.Fatal(err)
-		}
+		phone := newDevice(t)
 		w.pairAgain(phone, auth.AccessAdmin)
 		ended := lastStates{agent: w.agent}.config().Ended
 		holder := func(at time.Time) *remembering.Holder {
@@ -466,10 +457,7 @@ func TestPairingAgainEndsTheKeys(t *testing.T) {
 func TestPairingAgainAtOnceEndsTheKeys(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.seal()
-		phone, err := sealed.NewDevice()
-		if err != nil {
-			t.Fatal(err)
-		}
+		phone := newDevice(t)
 		w.knows(phone, vaultDevice{Level: auth.AccessAdmin})
 		w.openSealedBy(phone, sealed.Greeting{Window: 30})
 		c := w.agent.clients.every()[0]
@@ -492,10 +480,7 @@ func TestPairingAgainAtOnceEndsTheKeys(t *testing.T) {
 func TestKeysAreNotForFormerAuthority(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.seal()
-		phone, err := sealed.NewDevice()
-		if err != nil {
-			t.Fatal(err)
-		}
+		phone := newDevice(t)
 		w.knows(phone, vaultDevice{Level: auth.AccessAdmin})
 		keeper, err := remembering.New(lastStates{agent: w.agent}.config())
 		if err != nil {

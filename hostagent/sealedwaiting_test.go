@@ -67,10 +67,7 @@ func newDevices(t *testing.T, n int) []*sealed.Device {
 	t.Helper()
 	made := make([]*sealed.Device, n)
 	for i := range made {
-		var err error
-		if made[i], err = sealed.NewDevice(); err != nil {
-			t.Fatal(err)
-		}
+		made[i] = newDevice(t)
 	}
 	return made
 }

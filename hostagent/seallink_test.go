@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"ahprelay/internal/sealed"
 )
 
 // TestExpiredLinksLeaveRoom makes as many links as a host may have. A further link must be refused,
@@ -17,10 +15,7 @@ func TestExpiredLinksLeaveRoom(t *testing.T) {
 	}
 	now := time.Now()
 	keep := func(at time.Time) error {
-		device, err := sealed.NewDevice()
-		if err != nil {
-			t.Fatal(err)
-		}
+		device := newDevice(t)
 		is := device.Identity()
 		return v.keepLink(vaultDevice{Key: is.Key[:], Verifier: is.Verifier[:], People: 1, End: at.Add(time.Hour)}, at)
 	}

@@ -230,20 +230,14 @@ func TestBrowsersOfAdmittedDevicesAreNotified(t *testing.T) {
 func TestEndedDevicesLeaveRoomForBrowsers(t *testing.T) {
 	r := &asker{T: t, dir: t.TempDir()}
 	r.restart()
-	phone, err := sealed.NewDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	phone := newDevice(t)
 	if err := pairDevice(t, r.vault, phone.Identity()); err != nil {
 		t.Fatal(err)
 	}
 	holder, _ := r.Holder(phone.Identity().Fingerprint())
 	from := time.Now().Add(-2 * time.Hour)
 	for i := range notice.MaxPushes {
-		device, err := sealed.NewDevice()
-		if err != nil {
-			t.Fatal(err)
-		}
+		device := newDevice(t)
 		grant, err := phone.SignGrant(r.secret.Public(), sealed.Grant{
 			Device: device.Identity(), Subject: holder.Subject, Level: holder.Level, From: from, End: from.Add(time.Hour), Serial: sealed.Fingerprint{byte(i)}.String(),
 		})

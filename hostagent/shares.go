@@ -145,7 +145,7 @@ func (s *Sharing) askRelay(ctx context.Context, a *access, relay string, ask []b
 	err = a.post(ctx, relay, "/agent/shares", nil, body, answer)
 	var refused *RefusedError
 	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
-		refused.Status = 0 // the relay is there, since it gave a challenge: the link is not
+		return &RefusedError{Text: refused.Text} // the relay is there, since it gave a challenge: the link is not
 	}
 	return err
 }

@@ -15,11 +15,17 @@ import (
 // newIdentity returns the public keys of a new device.
 func newIdentity(t *testing.T) sealed.Identity {
 	t.Helper()
+	return newDevice(t).Identity()
+}
+
+// newDevice returns a device with new keys.
+func newDevice(t *testing.T) *sealed.Device {
+	t.Helper()
 	d, err := sealed.NewDevice()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d.Identity()
+	return d
 }
 
 // pairDevice makes a code and pairs the device with it, as a handshake and the owner do.

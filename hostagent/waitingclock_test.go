@@ -26,10 +26,7 @@ func TestHostClockADayOff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			device, err := sealed.NewDevice()
-			if err != nil {
-				t.Fatal(err)
-			}
+			device := newDevice(t)
 			now := time.Now().Add(off)
 			if _, err := w.book.Enter(waitbook.Device{Subject: "ada", ID: "phone", Keys: base64.RawURLEncoding.EncodeToString(device.Identity().Bytes()), At: now}); err != nil {
 				t.Fatal(err)

@@ -93,8 +93,8 @@ type accessCmd struct {
 
 // Run prints a token for a client that cannot prove a key, or keeps one in a file.
 func (c *accessCmd) Run(ctx context.Context, s *streams) error {
-	if c.TTL < time.Second {
-		return fmt.Errorf("--ttl is %v; want at least 1s", c.TTL) // the relay would choose an hour for 0 s
+	if err := cli.CheckTTL(c.TTL); err != nil {
+		return err
 	}
 	d, err := s.home.Device(c.At)
 	if err != nil {

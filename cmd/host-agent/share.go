@@ -107,8 +107,8 @@ type shareCmd struct {
 }
 
 func (c *shareCmd) Run(ctx context.Context, s *streams) error {
-	if c.TTL < time.Second {
-		return fmt.Errorf("--ttl is %v; want at least 1s", c.TTL) // the relay would choose an hour for 0 s
+	if err := cli.CheckTTL(c.TTL); err != nil {
+		return err
 	}
 	sharing, err := c.sharing()
 	if err != nil {

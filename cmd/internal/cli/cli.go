@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
@@ -109,6 +110,14 @@ type FrameLimit struct {
 func (f *FrameLimit) Validate() error {
 	if f.MaxFrame != 0 && f.MaxFrame < MinFrame {
 		return fmt.Errorf("--max-frame is %d bytes; want at least %d", f.MaxFrame, MinFrame)
+	}
+	return nil
+}
+
+// CheckTTL refuses a lifetime below a second: the relay would choose an hour for 0 s.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < time.Second {
+		return fmt.Errorf("--ttl is %v; want at least 1s", ttl)
 	}
 	return nil
 }
