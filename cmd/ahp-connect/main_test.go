@@ -334,6 +334,12 @@ func TestInstallRefusesUnknownFlags(t *testing.T) {
 	if args, err := (&installCmd{Args: []string{"--listen", "127.0.0.1:1"}}).arguments(home); err != nil || args[len(args)-1] != "127.0.0.1:1" {
 		t.Errorf("arguments = %q, %v; want --listen 127.0.0.1:1 at the end", args, err)
 	}
+	args, err = (&installCmd{Args: []string{"--relay", "http://127.0.0.1:1", "--token-file", "mine", "--local-token-file=local", "--listen", "unix:sock"}}).arguments(home)
+	for _, want := range []string{filepath.Join(there, "mine"), "--local-token-file=" + filepath.Join(there, "local"), "unix:" + filepath.Join(there, "sock")} {
+		if err != nil || !slices.Contains(args, want) {
+			t.Errorf("the service's arguments are %q, %v; want the absolute path %s, because the service has a different working directory", args, err, want)
+		}
+	}
 	for _, flag := range []string{"--lisen", "--help", "stray"} {
 		if args, err := (&installCmd{Args: []string{flag}}).arguments(home); err == nil {
 			t.Errorf("arguments with %s = %q; want an error", flag, args)

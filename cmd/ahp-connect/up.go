@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/internal/atomicfile"
 	"ahprelay/internal/connect"
@@ -157,7 +159,21 @@ func (c *installCmd) arguments(home *connect.Home) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Insert(list, 1, cli.InEnvironment(parsed)...), nil
+	return cli.ChangeValues(slices.Insert(list, 1, cli.InEnvironment(parsed)...), pin)
+}
+
+var pathFlags = []string{"--token-file", "--local-token-file", "--state-dir", "--ca-file", "--config"}
+
+// pin returns a flag's value with an absolute path, because a service has a different working
+// directory.
+func pin(flag, value string) (string, error) {
+	if socket, ok := strings.CutPrefix(value, "unix:"); ok && flag == "--listen" {
+		return "unix:" + kong.ExpandPath(socket), nil
+	}
+	if slices.Contains(pathFlags, flag) {
+		return kong.ExpandPath(value), nil
+	}
+	return value, nil
 }
 
 type uninstallCmd struct{}

@@ -96,18 +96,9 @@ func pinPaths(args []string) (list []string, err error) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args, command = args[:i], slices.Clone(args[i:])
 	}
-	name := ""
-	for _, arg := range args {
-		before, value, inline := strings.Cut(arg, "=")
-		if !inline || !strings.HasPrefix(arg, "--") {
-			before, value = name, arg
-		}
-		pinned, err := pin(before, value, command != nil)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, strings.TrimSuffix(arg, value)+pinned)
-		name = arg
+	list, err = cli.ChangeValues(args, func(flag, value string) (string, error) { return pin(flag, value, command != nil) })
+	if err != nil {
+		return nil, err
 	}
 	if len(command) > 1 {
 		path, err := exec.LookPath(command[1])

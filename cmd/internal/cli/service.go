@@ -57,6 +57,25 @@ func InEnvironment(parsed *kong.Context) (flags []string) {
 	return flags
 }
 
+// ChangeValues returns arguments in which change has replaced each flag's value. It also calls change
+// for arguments that are no flag's value, with the argument before in place of the flag.
+func ChangeValues(args []string, change func(flag, value string) (string, error)) (list []string, err error) {
+	before := ""
+	for _, arg := range args {
+		flag, value, inline := strings.Cut(arg, "=")
+		if !inline || !strings.HasPrefix(arg, "--") {
+			flag, value = before, arg
+		}
+		changed, err := change(flag, value)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, strings.TrimSuffix(arg, value)+changed)
+		before = arg
+	}
+	return list, nil
+}
+
 // noProgram takes the program's place in a command that only controls the service.
 type noProgram struct{}
 
