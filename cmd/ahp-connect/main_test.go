@@ -202,6 +202,8 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 		{"mcp", "ahp-connect login"},
 		{"vscode", "ahp-connect hosts lists them"},
 		{"vscode laptop", "ahp-connect login"},
+		{"install", "ahp-connect login"},
+		{"install --relay http://relay.example.com --token-file x", "use https://"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := command(ctx, dir, strings.NewReader(""), strings.Fields(test.args)...)
@@ -325,23 +327,23 @@ func TestInstallRefusesUnknownFlags(t *testing.T) {
 	t.Setenv("AHP_CONNECT_LISTEN", "127.0.0.1:2") // the service does not get these variables
 	t.Setenv("AHP_CONNECT_ALLOW_ORIGIN", "https://a.example,https://b.example")
 	t.Setenv("AHP_CONNECT_LOCAL_TOKEN_FILE", "token")
-	args, err := (&installCmd{}).arguments(home)
+	args, _, err := (&installCmd{}).arguments(home)
 	for _, want := range []string{"--listen=127.0.0.1:2", "--allow-origin=https://a.example", "--allow-origin=https://b.example", "--local-token-file=" + filepath.Join(there, "token")} {
 		if err != nil || !slices.Contains(args, want) {
 			t.Errorf("the service's arguments are %q, %v; want also %s, which the environment sets", args, err, want)
 		}
 	}
-	if args, err := (&installCmd{Args: []string{"--listen", "127.0.0.1:1"}}).arguments(home); err != nil || args[len(args)-1] != "127.0.0.1:1" {
+	if args, _, err := (&installCmd{Args: []string{"--listen", "127.0.0.1:1"}}).arguments(home); err != nil || args[len(args)-1] != "127.0.0.1:1" {
 		t.Errorf("arguments = %q, %v; want --listen 127.0.0.1:1 at the end", args, err)
 	}
-	args, err = (&installCmd{Args: []string{"--relay", "http://127.0.0.1:1", "--token-file", "mine", "--local-token-file=local", "--listen", "unix:sock"}}).arguments(home)
+	args, _, err = (&installCmd{Args: []string{"--relay", "http://127.0.0.1:1", "--token-file", "mine", "--local-token-file=local", "--listen", "unix:sock"}}).arguments(home)
 	for _, want := range []string{filepath.Join(there, "mine"), "--local-token-file=" + filepath.Join(there, "local"), "unix:" + filepath.Join(there, "sock")} {
 		if err != nil || !slices.Contains(args, want) {
 			t.Errorf("the service's arguments are %q, %v; want the absolute path %s, because the service has a different working directory", args, err, want)
 		}
 	}
 	for _, flag := range []string{"--lisen", "--help", "stray"} {
-		if args, err := (&installCmd{Args: []string{flag}}).arguments(home); err == nil {
+		if args, _, err := (&installCmd{Args: []string{flag}}).arguments(home); err == nil {
 			t.Errorf("arguments with %s = %q; want an error", flag, args)
 		}
 	}

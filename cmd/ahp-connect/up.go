@@ -122,14 +122,15 @@ type installCmd struct {
 }
 
 func (c *installCmd) Run(s *streams) error {
-	if _, err := s.home.Relays(); err != nil {
-		return err
-	}
 	svc := service()
-	var err error
-	if svc.Args, err = c.arguments(s.home); err != nil {
+	args, up, err := c.arguments(s.home)
+	if err != nil {
 		return err
 	}
+	if _, err := up.relays(s.home); err != nil {
+		return err
+	}
+	svc.Args = args
 	if svc.Directory, err = os.UserHomeDir(); err != nil {
 		return err
 	}
@@ -141,9 +142,9 @@ func (c *installCmd) Run(s *streams) error {
 	return err
 }
 
-// arguments returns the service's command line. ahp-connect up must understand it.
-func (c *installCmd) arguments(home *connect.Home) ([]string, error) {
-	list := []string{"up", "--state-dir", home.Dir}
+// arguments returns the service's command line, and ahp-connect up as it understands this.
+func (c *installCmd) arguments(home *connect.Home) (list []string, up *upCmd, err error) {
+	list = []string{"up", "--state-dir", home.Dir}
 	if home.Keys == nil {
 		list = append(list, "--key-file")
 	}
@@ -152,14 +153,16 @@ func (c *installCmd) arguments(home *connect.Home) ([]string, error) {
 		args = args[1:]
 	}
 	list = append(list, args...)
-	parsed, err := new(app).program().Parse(list, io.Discard, io.Discard)
+	var a app
+	parsed, err := a.program().Parse(list, io.Discard, io.Discard)
 	if parsed == nil && err == nil {
 		err = fmt.Errorf("%q: want flags of ahp-connect up", strings.Join(args, " "))
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return cli.ChangeValues(slices.Insert(list, 1, cli.InEnvironment(parsed)...), pin)
+	list, err = cli.ChangeValues(slices.Insert(list, 1, cli.InEnvironment(parsed)...), pin)
+	return list, &a.Up, err
 }
 
 var pathFlags = []string{"--token-file", "--local-token-file", "--state-dir", "--ca-file", "--config"}
