@@ -190,6 +190,8 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 		{"up --listen nowhere --relay http://127.0.0.1:1 --token-file x", "127.0.0.1:8486"},
 		{"up --listen " + taken.Addr().String() + " --relay http://127.0.0.1:1 --token-file x", "another program uses it: stop that program"},
 		{"up --allow-origin * --relay http://127.0.0.1:1 --token-file x", "such as https://vscode.dev"},
+		{"up --listen 127.0.0.1:0 --relay http://127.0.0.1:1 --token-file /nowhere", "--token-file: open /nowhere"},
+		{"up --listen 127.0.0.1:0 --relay http://127.0.0.1:1 --token-file " + empty, "relay token client"},
 		{"hosts --relay http://127.0.0.1:1 --token-file /nowhere", "--token-file: open /nowhere"},
 		{"hosts --relay http://127.0.0.1:1 --token-file " + empty, "relay token client"},
 		{"hosts --relay https://user@relay --token-file x", "want the relay's URL"},

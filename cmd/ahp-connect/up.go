@@ -70,6 +70,11 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer l.Close()
+	if c.TokenFile != "" {
+		if _, err := connect.FileTokens(c.TokenFile).Read(); err != nil {
+			return err
+		}
+	}
 	if c.LocalTokenFile != "" {
 		token, err := tokens.Make(filepath.Base(c.LocalTokenFile), nil, "")
 		if err != nil {

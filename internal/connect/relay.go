@@ -284,15 +284,24 @@ func (f FileTokens) token(_ context.Context, _ string, level auth.Access, _ stri
 	if level != "" {
 		return "", time.Time{}, &Refusal{ahp.CloseForbidden, "a token from --token-file keeps its level: make one with the wanted level (relay token client --level)"}
 	}
+	token, err := f.Read()
+	if err != nil {
+		return "", time.Time{}, &Refusal{ahp.CloseTokenEnded, err.Error()}
+	}
+	return token, expiryOf(token), nil
+}
+
+// Read returns the token in the file.
+func (f FileTokens) Read() (string, error) {
 	b, err := os.ReadFile(string(f))
 	if err != nil {
-		return "", time.Time{}, &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("--token-file: %v", err)}
+		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	token := strings.TrimSpace(string(b))
 	if token == "" {
-		return "", time.Time{}, &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("--token-file %s is empty: write the output of relay token client into it", string(f))}
+		return "", fmt.Errorf("--token-file %s is empty: write the output of relay token client into it", string(f))
 	}
-	return token, expiryOf(token), nil
+	return token, nil
 }
 
 // remedy does not contain the path, because a close reason has at most 123 bytes.
