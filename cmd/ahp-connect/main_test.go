@@ -302,6 +302,14 @@ func TestOpenHidesTheToken(t *testing.T) {
 		opened = file
 		return nil
 	}
+	if out, err := command(t.Context(), dir, nil, "open", "laptop"); err == nil || opened != "" || !strings.Contains(err.Error(), "ahp-connect install") {
+		t.Errorf("open without ahp-connect up prints %q, %v, and opens %q; want an error that names the remedy", out, err, opened)
+	}
+	release, err := (&connect.Home{Dir: dir}).Lock() // as ahp-connect up does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
 	out, err := command(t.Context(), dir, nil, "open", "laptop")
 	if err != nil || strings.Contains(out, "local_") {
 		t.Errorf("open prints %q, %v; want no token", out, err)
