@@ -138,9 +138,21 @@ func (c *restoreCmd) Run(_ context.Context, s *streams) error {
 		err = atomicfile.KeepOwner(dir, dir)
 	}
 	if err != nil {
-		return fmt.Errorf("restore into %s: %w", c.DataDir, err)
+		return fmt.Errorf("restore into %s: %w", c.DataDir, errors.Join(err, emptyDir(c.DataDir)))
 	}
 	_, err = fmt.Fprintf(s.out, "restored into %s; on a relay outside a cluster, revocations since the backup are lost\n", c.DataDir)
+	return err
+}
+
+// emptyDir removes all files of a directory.
+func emptyDir(dir string) error {
+	there, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range there {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+	}
 	return err
 }
 

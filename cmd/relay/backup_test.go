@@ -153,6 +153,33 @@ func TestRestoreRefusesADamagedBackup(t *testing.T) {
 	}
 }
 
+// TestFailedRestoreLeavesNothing restores a damaged backup and then the whole one, into the
+// same directory.
+func TestFailedRestoreLeavesNothing(t *testing.T) {
+	dir, file, to := t.TempDir(), filepath.Join(t.TempDir(), "backup"), filepath.Join(t.TempDir(), "new")
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	var backup, out bytes.Buffer
+	if err := backUp(&backup, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		data []byte
+		ok   bool
+	}{{backup.Bytes()[:backup.Len()-1], false}, {backup.Bytes(), true}} {
+		if err := os.WriteFile(file, test.data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t.Context(), []string{"restore", "--data-dir", to, file}, &out, &out); (err == nil) != test.ok {
+			t.Errorf("restore of %d bytes of %d: %v; want an error for the damaged backup only", len(test.data), backup.Len(), err)
+		}
+		if there, err := os.ReadDir(to); err != nil || len(there) == 0 == test.ok {
+			t.Errorf("after restore of %d bytes of %d, the directory has %d files, %v; want files of the whole backup only", len(test.data), backup.Len(), len(there), err)
+		}
+	}
+}
+
 // TestFailedBackupIsNoBackup backs up a data directory with a file that cannot be read, as to
 // standard output. backUp must fail, and restore must refuse what it has written: in a
 // pipeline, the status of relay backup is easily lost.
