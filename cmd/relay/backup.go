@@ -28,9 +28,9 @@ func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 	}
 	out := s.out
 	if c.File != "-" {
-		f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return fmt.Errorf("backup: %w", err)
+		f, opened := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if opened != nil {
+			return fmt.Errorf("backup: %w", opened)
 		}
 		defer func() {
 			err = errors.Join(err, f.Sync(), f.Close())

@@ -201,4 +201,11 @@ func TestFailedBackupIsNoBackup(t *testing.T) {
 	if err := restore(&backup, filepath.Join(t.TempDir(), "new")); err == nil {
 		t.Error("restore accepts a backup without the unreadable file; want an error")
 	}
+	file := filepath.Join(t.TempDir(), "backup")
+	if err := run(t.Context(), []string{"backup", "--data-dir", dir, file}, &backup, &backup); err == nil {
+		t.Error("relay backup has read /proc/self/mem; want an error")
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("a failed backup leaves its file: %v; want it removed", err)
+	}
 }
