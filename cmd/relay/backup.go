@@ -50,7 +50,14 @@ func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 func backUp(w io.Writer, dir string) error {
 	zip := gzip.NewWriter(w)
 	files := tar.NewWriter(zip)
-	if err := addFiles(files, dir, "", true); err != nil {
+	var own fs.FileInfo
+	if f, ok := w.(*os.File); ok {
+		var err error
+		if own, err = f.Stat(); err != nil {
+			return err
+		}
+	}
+	if err := addFiles(files, dir, "", true, own); err != nil {
 		return err // without an end, so that restore refuses what is written
 	}
 	return errors.Join(files.Close(), zip.Close())
@@ -58,9 +65,9 @@ func backUp(w io.Writer, dir string) error {
 
 // addFiles adds the files of a directory, whose name in the backup is as. WalkDir follows no symbolic link, but
 // /var/lib/ahp-relay is one if systemd makes it, and the keys may be on another volume. If links is false,
-// addFiles does not follow links to further directories, because they may lead back. Each kind of
-// entry has its branch.
-func addFiles(files *tar.Writer, dir, as string, links bool) error {
+// addFiles does not follow links to further directories, because they may lead back. own is the
+// backup itself, or nil. Each kind of entry has its branch.
+func addFiles(files *tar.Writer, dir, as string, links bool, own fs.FileInfo) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
@@ -85,24 +92,39 @@ func addFiles(files *tar.Writer, dir, as string, links bool) error {
 				kind = info.Mode()
 			}
 			if kind.IsDir() && links {
-				return addFiles(files, path, name, false)
+				return addFiles(files, path, name, false, own)
 			}
 		}
 		if !kind.IsRegular() {
 			return nil
 		}
-		data, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil {
-			err = files.WriteHeader(&tar.Header{Name: filepath.ToSlash(name), Mode: 0o600, Size: int64(len(data)), Typeflag: tar.TypeReg})
-		}
-		if err == nil {
-			_, err = files.Write(data)
-		}
-		return err
+		return addFile(files, path, name, own)
 	})
+}
+
+// addFile adds a file, unless a running relay has removed it.
+func addFile(files *tar.Writer, path, name string, own fs.FileInfo) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return err
+	} else if os.SameFile(info, own) {
+		return errors.New("the backup would contain itself and all backups beside it: write it outside of the data directory")
+	}
+	data, err := io.ReadAll(f)
+	if err == nil {
+		err = files.WriteHeader(&tar.Header{Name: filepath.ToSlash(name), Mode: 0o600, Size: int64(len(data)), Typeflag: tar.TypeReg})
+	}
+	if err == nil {
+		_, err = files.Write(data)
+	}
+	return err
 }
 
 type restoreCmd struct {

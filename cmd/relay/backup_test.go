@@ -109,6 +109,36 @@ func TestLinksInTheDataDirectory(t *testing.T) {
 	}
 }
 
+// TestBackupInTheDataDirectoryIsRefused writes a backup into the data directory, whose next backup would
+// contain it: by its own path, through a link, and through standard output.
+func TestBackupInTheDataDirectoryIsRefused(t *testing.T) {
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	for _, file := range []string{filepath.Join(dir, "backup"), filepath.Join(dir, "keys", "backup"), filepath.Join(link, "backup")} {
+		err := run(t.Context(), []string{"backup", "--data-dir", dir, file}, &out, &out)
+		if err == nil || !strings.Contains(err.Error(), "outside of the data directory") {
+			t.Errorf("backup into %s: %v; want an error with the remedy", file, err)
+		}
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("%s remains after the error: %v", file, err)
+		}
+	}
+	redirected, err := os.Create(filepath.Join(dir, "backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer redirected.Close()
+	if err := backUp(redirected, dir); err == nil {
+		t.Error("a backup through standard output into the data directory has no error; want one")
+	}
+}
+
 // TestRestoreWritesBelowDirectoryOnly restores files with paths that lead out of the
 // directory. Nothing may be written outside.
 func TestRestoreWritesBelowDirectoryOnly(t *testing.T) {
