@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ type accessCmd struct {
 	Host    []string      `help:"Hosts, as patterns. Default: all hosts that you may reach." placeholder:"HOST"`
 	Channel []string      `help:"Channels, as patterns. Default: all channels that you may reach." placeholder:"URI"`
 	Level   auth.Access   `help:"The token's level, at most your own: look, talk, approve, operate or own. Default: your own, at most operate." enum:"look,talk,approve,operate,own,read,write,admin," default:""`
-	TTL     time.Duration `help:"The token's lifetime, at most 720h; --keep renews it after half of this time." default:"1h" name:"ttl"`
+	TTL     time.Duration `help:"The token's lifetime, at most 720h, and at most until your sign-in ends; --keep renews it after half of its time." default:"1h" name:"ttl"`
 	Keep    string        `help:"Instead of printing a token, keep a valid token in this file until stopped, for clients that read the file at each connection." type:"path" placeholder:"FILE"`
 }
 
@@ -112,7 +113,7 @@ func (c *accessCmd) Run(ctx context.Context, s *streams) error {
 		if err := atomicfile.Replace(c.Keep, []byte(token+"\n"), 0o600); err != nil {
 			return err
 		}
-		if token, err = c.renewed(ctx, s, d); err != nil {
+		if token, err = c.renewed(ctx, s, d, c.pause(token)); err != nil {
 			return err
 		}
 		if token == "" {
@@ -124,10 +125,14 @@ func (c *accessCmd) Run(ctx context.Context, s *streams) error {
 // retryToken is the pause before another attempt after a failure other than a refusal.
 const retryToken = 10 * time.Second
 
-// renewed returns a new token after half of the old one's lifetime, and "" when ctx ends.
-// It retries while the relay is unreachable, faulty or busy (429). A refusal is an error.
-func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device) (string, error) {
-	wait := c.TTL / 2
+// pause returns half of a token's lifetime, which ends with the person's sign-in. Towards that
+// end, the pause does not become shorter than retryToken.
+func (c *accessCmd) pause(token string) time.Duration {
+	return max(cmp.Or(connect.Lifetime(token), c.TTL)/2, min(c.TTL/2, retryToken))
+}
+
+// renewed returns a new token after a wait, and "" when ctx ends. It retries while the relay is unreachable, faulty or busy (429). A refusal is an error.
+func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device, wait time.Duration) (string, error) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/auth/device"
 	"ahprelay/gateway"
 	peopleapi "ahprelay/gateway/api/people"
@@ -174,5 +175,28 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("login at a web server: %v; want one sentence with the remedy", err)
 		}
 		page.Stop()
+	}
+}
+
+// TestKeptTokenIsRenewedBeforeItsEnd computes the pause before a kept token is renewed. The relay issues no token beyond
+// the end of the person's sign-in.
+func TestKeptTokenIsRenewedBeforeItsEnd(t *testing.T) {
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ ttl, left, want time.Duration }{
+		{720 * time.Hour, 720 * time.Hour, 360 * time.Hour},
+		{720 * time.Hour, 8 * time.Hour, 4 * time.Hour}, // the sign-in ends in 8 h
+		{720 * time.Hour, 4 * time.Second, retryToken},
+		{2 * time.Second, 2 * time.Second, time.Second},
+	} {
+		token, err := keys.Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: time.Now().Add(test.left)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&accessCmd{TTL: test.ttl}).pause(token); got > test.want || got < test.want-time.Second {
+			t.Errorf("with --ttl %v, a token for %v is renewed after %v; want %v", test.ttl, test.left, got, test.want)
+		}
 	}
 }

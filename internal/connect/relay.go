@@ -268,9 +268,8 @@ func (d deviceTokens) token(ctx context.Context, host string, level auth.Access,
 		Expires time.Time
 	}
 	err := d.Call(ctx, http.MethodPost, "/api/tokens", ask, &made)
-	if times := timesOf(made.Token); times.Exp > times.Iat && times.Iat > 0 {
-		// The relay's clock may differ, so the lifetime counts from now.
-		made.Expires = time.Now().Add(time.Duration(times.Exp-times.Iat) * time.Second)
+	if life := Lifetime(made.Token); life > 0 {
+		made.Expires = time.Now().Add(life) // the relay's clock may differ
 	}
 	return made.Token, made.Expires, err
 }
@@ -332,6 +331,15 @@ func timesOf(token string) (times tokenTimes) {
 		return tokenTimes{}
 	}
 	return times
+}
+
+// Lifetime returns how long a token is valid from its issue on; 0 if it does not say that.
+func Lifetime(token string) time.Duration {
+	times := timesOf(token)
+	if times.Iat <= 0 || times.Exp <= times.Iat {
+		return 0
+	}
+	return time.Duration(times.Exp-times.Iat) * time.Second
 }
 
 // CheckURL rejects a text which is no relay's base URL, or an unsafe one.
