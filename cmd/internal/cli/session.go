@@ -68,18 +68,20 @@ func CheckSession(ctx context.Context, client *http.Client, relay, token, host, 
 // sentence; "" if there are none.
 func namesOf(result json.RawMessage) string {
 	var list struct {
-		Items []struct{ Resource, Title string }
+		Items      []struct{ Resource, Title string }
+		NextCursor string // of the next page; empty behind the last
 	}
 	if json.Unmarshal(result, &list) != nil || len(list.Items) == 0 {
 		return ""
 	}
 	var names []string
-	for i, s := range list.Items {
-		if i == mostListed {
-			names = append(names, fmt.Sprintf("and %d more", len(list.Items)-i))
-			break
-		}
+	for _, s := range list.Items[:min(len(list.Items), mostListed)] {
 		names = append(names, fmt.Sprintf("%s (%q)", s.Resource, s.Title))
+	}
+	if more := len(list.Items) - len(names); list.NextCursor != "" {
+		names = append(names, "and more")
+	} else if more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return "; known are: " + strings.Join(names, ", ")
 }
