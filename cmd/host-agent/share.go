@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -247,7 +248,7 @@ func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	left, err := c.unshareSealed(ctx, sharing)
+	still, err := c.unshareSealed(ctx, s, sharing)
 	if err != nil {
 		return err
 	}
@@ -255,40 +256,44 @@ func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	if _, err = fmt.Fprintf(s.out, "Revoked: %d. Their connections are closed.\n", ended); err != nil || len(left) == 0 {
+	if _, err = fmt.Fprintf(s.out, "Revoked: %d. Their connections are closed.\n", ended); err != nil {
 		return err
 	}
-	return fmt.Errorf("the sealed host still admits the holders, because no control socket of its host-agent answers: once it runs, end the link there: host-agent devices --remove=%s",
-		printable(strings.Join(left, ", --remove=")))
+	return still
 }
 
-// unshareSealed removes links at a sealed host, which itself decides who sees its sessions.
-// It returns the fingerprints of those that it cannot remove, because the host-agent does
-// not answer.
-func (c *unshareCmd) unshareSealed(ctx context.Context, sharing *hostagent.Sharing) (left []string, err error) {
+// unshareSealed removes links at a sealed host, which itself decides who sees its sessions. still
+// is an error about links that the host may still admit, because its host-agent does not answer, or because
+// the relay, which alone knows IDs, names no link of the host for the ID.
+func (c *unshareCmd) unshareSealed(ctx context.Context, s *streams, sharing *hostagent.Sharing) (still, err error) {
 	control, devices, is := c.sealed(ctx, sharing)
 	list, err := sharing.List(ctx)
 	if err != nil && !(is && c.All) {
 		return nil, err
 	}
-	if !is {
-		for _, one := range list {
-			if fingerprint, ok := strings.CutPrefix(one.Session, sealedScheme); ok && (c.All || one.ID == c.ID) {
-				left = append(left, fingerprint)
-			}
+	named := map[string]bool{} // fingerprints
+	for _, one := range list {
+		if fingerprint, ok := strings.CutPrefix(one.Session, sealedScheme); ok && (c.All || one.ID == c.ID) {
+			named[fingerprint] = true
 		}
-		return left, nil
 	}
-	for _, d := range devices {
-		named := slices.ContainsFunc(list, func(one hostagent.Shared) bool {
-			return one.ID == c.ID && one.Session == sealedScheme+d.Fingerprint
-		})
-		if d.People == 0 || !c.All && !named {
-			continue
-		}
+	if !is && len(named) > 0 {
+		return fmt.Errorf("the sealed host still admits the holders, because no control socket of its host-agent answers: once it runs, end the link there: host-agent devices --remove=%s",
+			printable(strings.Join(slices.Sorted(maps.Keys(named)), ", --remove="))), nil
+	}
+	links := slices.DeleteFunc(devices, func(d hostagent.DeviceInfo) bool { return d.People == 0 })
+	removed := slices.Clone(links)
+	if !c.All {
+		removed = slices.DeleteFunc(removed, func(d hostagent.DeviceInfo) bool { return !named[d.Fingerprint] })
+	}
+	for _, d := range removed {
 		if _, err := control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "remove", Device: d.Fingerprint}); err != nil {
 			return nil, err
 		}
+		fmt.Fprintf(s.err, "Ended at the host: the link to %s.\n", printable(d.Session))
 	}
-	return left, nil
+	if len(links) > 0 && len(removed) == 0 {
+		still = errors.New("the sealed host has ended no link, because the relay names none of the host's links for this ID: host-agent devices lists them, and host-agent devices --remove=FINGERPRINT ends one")
+	}
+	return still, nil
 }

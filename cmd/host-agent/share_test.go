@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -96,6 +99,59 @@ func TestUnshareOfASealedHostNeedsItsHostAgent(t *testing.T) {
 		}
 	}
 	stop()
+}
+
+// TestUnshareAtASealedHostShowsTheEndedLink revokes links of a sealed host by their IDs. A relay that names the right
+// link has it ended at the host. If a relay names none of the host's links, unshare fails, because the host
+// still admits the link's holders.
+func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
+	t.Parallel()
+	relay, token, _, stop := runHostAgent(t)
+	defer stop()
+	from := hostFlags{TokenFile: token}
+	sharing := &hostagent.Sharing{Relays: []string{relay.URL()}, Token: from.token}
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := make(chan string, 2)
+	control := http.NewServeMux()
+	control.HandleFunc("GET /devices", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(hostagent.Devices{Devices: []hostagent.DeviceInfo{{Fingerprint: "linked", Session: "demo:/1", People: 64}, {Fingerprint: "owner"}}})
+	})
+	control.HandleFunc("POST /devices", func(w http.ResponseWriter, r *http.Request) {
+		var order hostagent.DeviceOrder
+		_ = json.NewDecoder(r.Body).Decode(&order)
+		removed <- order.Do + " " + order.Device
+		_, _ = w.Write([]byte("{}"))
+	})
+	server := &http.Server{Handler: control}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	for _, test := range []struct {
+		session, removed, says string
+	}{
+		{sealedScheme + "linked", "remove linked", ""},
+		{sealedScheme + "owner", "", "has ended no link"},
+		{"demo:/1", "", "has ended no link"},
+	} {
+		link, err := sharing.Share(t.Context(), hostagent.ShareAsk{Session: test.session})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := agent(t.Context(), t, "unshare", link.ID, "--relay", relay.URL(), "--token-file", token, "--control", path)
+		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("unshare of the relay's link to %s = %q, %v; want an error with %q", test.session, out, err, test.says)
+		}
+		got := ""
+		if len(removed) > 0 {
+			got = <-removed
+		}
+		if got != test.removed {
+			t.Errorf("unshare of the relay's link to %s orders %q at the host; want %q", test.session, got, test.removed)
+		}
+	}
 }
 
 // TestShareOfASealedHostNeedsItsHostAgent runs share for a sealed host without its
