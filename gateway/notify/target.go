@@ -50,7 +50,7 @@ type Target struct {
 	Details bool          `json:"details"`           // includes titles and questions
 	Paused  bool          `json:"paused,omitempty"`
 	Created time.Time     `json:"created"`
-	Who     auth.Client   `json:"who"` // the token that set the target, as it was then; see Notifier.standing
+	Who     auth.Client   `json:"who,omitzero"` // the token that set the target, as it was then, never shown; see Notifier.standing
 
 	ofTenant bool // the target is a TenantTarget
 }
@@ -133,7 +133,7 @@ func (n *Notifier) Redacted(t Target, who auth.Client) Target {
 	if s != nil {
 		s.redact(&t)
 	}
-	t.Keys, t.Secret, t.Token, t.Who = nil, "", "", auth.Client{Access: t.Who.Access, Expires: t.Who.Expires}
+	t.Keys, t.Secret, t.Token, t.Who = nil, "", "", auth.Client{}
 	return t
 }
 

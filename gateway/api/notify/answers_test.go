@@ -197,6 +197,9 @@ func TestLesserTokenDoesNotSeeTheTopic(t *testing.T) {
 		shows bool
 	}{{ada, true}, {looks, false}} {
 		got := s.send(t, test.who, "GET", "/api/notify", "").Body.String()
+		if strings.Contains(got, `"who"`) {
+			t.Errorf("a target is shown with the token that set it: %s", got)
+		}
 		if !strings.Contains(got, `"kind":"ntfy"`) || strings.Contains(got, "my-topic") != test.shows {
 			t.Errorf("a token with the level %s gets %s; want the target, and its topic: %v", test.who.Access.Level(), got, test.shows)
 		}
