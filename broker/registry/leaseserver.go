@@ -65,7 +65,8 @@ type leaseConn struct {
 	quiet   chan struct{} // closed when no more requests arrive
 	running sync.WaitGroup
 
-	rates *fair.Buckets // limits the requests of each host
+	rates  *fair.Buckets // limits the requests of each host
+	warned *fair.Buckets // limits the warnings about each host
 }
 
 // A forwardedRequest is a host-agent's request, forwarded to the relay that keeps the
@@ -104,7 +105,7 @@ func (s *leaseServer) serveTenant(tenant string, conn *broker.Conn) (stop func()
 func (s *leaseServer) newConn(tenant string, conn *broker.Conn) *leaseConn {
 	return &leaseConn{
 		server: s, conn: conn, tenant: tenant,
-		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}), rates: fair.NewBuckets(time.Second/leaseRate, leaseBurst),
+		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}), rates: fair.NewBuckets(time.Second/leaseRate, leaseBurst), warned: fair.NewBuckets(time.Minute, 1),
 	}
 }
 
@@ -151,6 +152,9 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 		s.registry.mu.Lock()
 		s.registry.dropped++
 		s.registry.mu.Unlock()
+		if c.warned.Allow(host) {
+			s.log.Warn("lease requests dropped", "tenant", c.tenant, "host", host, "reason", fmt.Sprintf("more than %d a second", leaseRate), "hint", "look for a second machine with a copy of the host's credential")
+		}
 		return
 	}
 	if err := ahp.CheckName("host", host); err != nil {
