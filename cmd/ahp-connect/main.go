@@ -110,5 +110,8 @@ func (a *app) run(ctx context.Context, args []string, stdin io.Reader, stdout, s
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
+	for _, note := range a.program().Mistyped(parsed) {
+		a.Logger(stderr).Warn("environment variable ignored", "reason", note)
+	}
 	return parsed.Run(&streams{in: stdin, out: stdout, err: stderr, log: a.Logger(stderr), home: home})
 }

@@ -216,6 +216,18 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 	}
 }
 
+// TestMistypedVariableIsReported sets a variable with the program's prefix that is no setting.
+func TestMistypedVariableIsReported(t *testing.T) {
+	t.Setenv("AHP_CONNECT_LISTN", "127.0.0.1:1")
+	var said bytes.Buffer
+	if err := new(app).run(t.Context(), []string{"--state-dir", t.TempDir(), "--key-file", "token"}, nil, io.Discard, &said); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "did you mean AHP_CONNECT_LISTEN") {
+		t.Errorf("ahp-connect says %q about AHP_CONNECT_LISTN; want the name of the setting", said.String())
+	}
+}
+
 // TestSecondUpIsRefused runs ahp-connect up while it runs already. The second run must
 // end with an error.
 func TestSecondUpIsRefused(t *testing.T) {
