@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -140,11 +141,23 @@ func (p Program) parser(stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.Name(p.Name), kong.Description(p.Description),
 		kong.DefaultEnvars(p.Prefix),
 		kong.Configuration(loadYAML),
+		kong.NamedMapper("path", kong.MapperFunc(readPath)),
 		kong.Vars{"version": p.Name + " " + BuildVersion()},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)...)
+}
+
+var paths = kong.NewRegistry().RegisterDefaults()
+
+// readPath reads a path like kong, but refuses an empty one, which kong takes for the working directory. A shell makes
+// an empty argument of a variable that is not set.
+func readPath(from *kong.DecodeContext, to reflect.Value) error {
+	if from.Scan.Peek().Value == "" && !from.Value.HasDefault {
+		return errors.New("the path is empty; want . for the working directory")
+	}
+	return paths.ForNamedValue("path", to).Decode(from, to)
 }
 
 // Parse reads a command line into the program's flags. Flags that are not set take

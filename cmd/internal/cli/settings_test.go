@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -79,5 +82,34 @@ func TestEndIsALineOfTheLog(t *testing.T) {
 	}
 	if args := c.Args(); !slices.Equal(args, []string{"--log-format", "json", "--log-level", "DEBUG"}) {
 		t.Errorf("Args = %q; want the flags --log-format and --log-level", args)
+	}
+}
+
+// TestEmptyPathIsRefused gives an empty path as an argument and in the environment. A path that is not
+// empty becomes absolute.
+func TestEmptyPathIsRefused(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parse := func(args ...string) (string, error) {
+		var app struct {
+			Dir    string   `type:"path"`
+			Folder []string `type:"path"`
+		}
+		_, err := Program{App: &app, Name: "toy", Prefix: "TOY"}.Parse(args, io.Discard, io.Discard)
+		return strings.Join(append(app.Folder, app.Dir), " "), err
+	}
+	for _, args := range [][]string{{"--dir", ""}, {"--dir="}, {"--folder", ""}} {
+		if got, err := parse(args...); err == nil && got != "" || err != nil && !strings.Contains(err.Error(), "the path is empty") {
+			t.Errorf("%q gives %q, %v; want that the path is empty", args, got, err)
+		}
+	}
+	if got, err := parse("--dir", ".", "--folder", "a,b"); err != nil || got != here+"/a "+here+"/b "+here {
+		t.Errorf("relative paths give %q, %v; want absolute ones", got, err)
+	}
+	t.Setenv("TOY_DIR", "")
+	if got, err := parse(); err == nil || !strings.Contains(err.Error(), "the path is empty") {
+		t.Errorf("an empty variable gives %q, %v; want that the path is empty", got, err)
 	}
 }
