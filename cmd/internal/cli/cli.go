@@ -242,11 +242,15 @@ func flagNames(n *kong.Node) (names []string) {
 	return names
 }
 
-// Resolve implements [kong.Resolver].
+// Resolve implements [kong.Resolver]. A variable of the environment has priority over the file.
 func (y yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	value, ok := y.values[flag.Name]
-	if !ok {
+	if slices.ContainsFunc(flag.Envs, isSet) {
 		return nil, nil
 	}
-	return value, nil
+	return y.values[flag.Name], nil
+}
+
+func isSet(variable string) bool {
+	_, is := os.LookupEnv(variable)
+	return is
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -111,5 +112,27 @@ func TestEmptyPathIsRefused(t *testing.T) {
 	t.Setenv("TOY_DIR", "")
 	if got, err := parse(); err == nil || !strings.Contains(err.Error(), "the path is empty") {
 		t.Errorf("an empty variable gives %q, %v; want that the path is empty", got, err)
+	}
+}
+
+// TestEnvironmentHasPriorityOverTheFile sets flags in a configuration file, in the environment and in the command
+// line. The command line has priority over the environment, and the environment over the file.
+func TestEnvironmentHasPriorityOverTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "prog.yaml")
+	if err := os.WriteFile(file, []byte("all: file\nboth: file\nown: file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AHP_PROG_ALL", "environment")
+	t.Setenv("AHP_PROG_BOTH", "environment")
+	app := &struct {
+		Common
+		All, Both, Own string
+	}{}
+	p := Program{App: app, Name: "prog", Prefix: "AHP_PROG"}
+	if _, err := p.Parse([]string{"--config", file, "--all", "command line"}, io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if app.All != "command line" || app.Both != "environment" || app.Own != "file" {
+		t.Errorf("the flags are from the %s, the %s and the %s; want the command line, the environment and the file", app.All, app.Both, app.Own)
 	}
 }
