@@ -13,7 +13,7 @@ import (
 )
 
 // TestServiceHasAbsolutePaths checks the arguments with which a service runs agents.
-// Each path must be absolute.
+// Each path must be absolute, also each in a list. An empty flag must stay empty.
 func TestServiceHasAbsolutePaths(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
@@ -29,6 +29,8 @@ func TestServiceHasAbsolutePaths(t *testing.T) {
 		{[]string{"run", "--agent", "mine", "--", "opencode", "acp", "--folder", "x"}, []string{"run", "--agent", "mine", "--", path, "acp", "--folder", "x"}},
 		{[]string{"up", "http://r", "--", "./opencode"}, []string{"up", "http://r", "--", path}},
 		{[]string{"run", "--folder", ".", "--folder=sub", "--state-dir", "off", "--token-file=t"}, []string{"run", "--folder", dir, "--folder=" + filepath.Join(dir, "sub"), "--state-dir", "off", "--token-file=" + filepath.Join(dir, "t")}},
+		{[]string{"run", "--folder", "a,b", `--folder=c\,d,e`, "--control="}, []string{"run", "--folder", dir + "/a," + dir + "/b", "--folder=" + dir + `/c\,d,` + dir + "/e", "--control="}},
+		{[]string{"run", "--agent", "opencode,opencode=" + path}, []string{"run", "--agent", "opencode=" + path + ",opencode=" + path}},
 		{[]string{"up", "http://r?a=b", "--upstream", "ws://h?tkn=x"}, []string{"up", "http://r?a=b", "--upstream", "ws://h?tkn=x"}},
 	} {
 		got, err := pinPaths(c.args)

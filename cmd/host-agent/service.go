@@ -87,7 +87,7 @@ func (c *installCmd) arguments() ([]string, error) {
 	return pinPaths(slices.Insert(slices.Clone(args), 1, cli.InEnvironment(parsed)...))
 }
 
-var pathFlags = []string{"--folder", "--token-file", "--credentials-file", "--upstream-token-file", "--state-dir", "--control", "--ca-file", "--config"}
+var pathFlags = []string{"--token-file", "--credentials-file", "--upstream-token-file", "--state-dir", "--control", "--ca-file", "--config"}
 
 // pinPaths makes paths absolute, and replaces the names of agents and the command behind
 // -- by paths: a service has neither the folder nor the PATH of a shell.
@@ -118,12 +118,15 @@ func pinPaths(args []string) (list []string, err error) {
 func pin(flag, value string, commanded bool) (string, error) {
 	switch {
 	case flag == "--agent" && !commanded:
-		pinned, err := (&agents.Flags{Agent: []string{value}}).Pinned()
-		if err != nil {
-			return "", err
+		pinned, err := (&agents.Flags{Agent: kong.SplitEscaped(value, ',')}).Pinned()
+		return kong.JoinEscaped(pinned, ','), err
+	case flag == "--folder":
+		folders := kong.SplitEscaped(value, ',')
+		for i, folder := range folders {
+			folders[i] = kong.ExpandPath(folder)
 		}
-		return pinned[0], nil
-	case slices.Contains(pathFlags, flag) && value != "off":
+		return kong.JoinEscaped(folders, ','), nil
+	case slices.Contains(pathFlags, flag) && value != "off" && value != "":
 		return kong.ExpandPath(value), nil
 	}
 	return value, nil

@@ -287,7 +287,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	}
 	unit := filepath.Join(home, ".config", "systemd", "user", "ahp-host-agent.service")
 	said, _ := os.ReadFile(unit)
-	for _, want := range []string{"--sealed=true", "--bypass=false", "--allow-channel=a:*", "--canvas-deny-port=1", "--canvas-deny-port=2", "--control=" + filepath.Join(there, "control.sock"), `"--notify" "needs"`} {
+	for _, want := range []string{"--sealed=true", "--bypass=false", "--allow-channel=a:*", "--canvas-deny-port=1,2", "--control=" + filepath.Join(there, "control.sock"), `"--notify" "needs"`} {
 		if !strings.Contains(string(said), want) {
 			t.Errorf("the unit lacks %s, which is set in the environment:\n%s", want, said)
 		}

@@ -43,15 +43,10 @@ func InEnvironment(parsed *kong.Context) (flags []string) {
 			if !set {
 				continue
 			}
-			values := []string{value}
-			if flag.IsSlice() {
-				values = kong.SplitEscaped(value, flag.Tag.Sep)
-			} else if flag.Tag.Type == "path" { // the service has a different working directory
-				values = []string{flag.Target.String()}
+			if !flag.IsSlice() && flag.Tag.Type == "path" { // the service has a different working directory
+				value = flag.Target.String()
 			}
-			for _, value := range values {
-				flags = append(flags, "--"+flag.Name+"="+value)
-			}
+			flags = append(flags, "--"+flag.Name+"="+value)
 		}
 	}
 	return flags
