@@ -342,15 +342,20 @@ func TestOpenHidesTheToken(t *testing.T) {
 // accepted, and so is each that the environment sets. A mistyped flag is refused: the service would not start.
 func TestInstallRefusesUnknownFlags(t *testing.T) {
 	home := &connect.Home{Dir: t.TempDir()}
+	t.Chdir(t.TempDir())
 	there, err := os.Getwd()
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("connect.yaml", []byte("log-format: json\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("AHP_CONNECT_LISTEN", "127.0.0.1:2") // the service does not get these variables
 	t.Setenv("AHP_CONNECT_ALLOW_ORIGIN", "https://a.example,https://b.example")
 	t.Setenv("AHP_CONNECT_LOCAL_TOKEN_FILE", "token")
+	t.Setenv("AHP_CONNECT_CONFIG", "connect.yaml")
 	args, _, err := (&installCmd{}).arguments(home)
-	for _, want := range []string{"--listen=127.0.0.1:2", "--allow-origin=https://a.example,https://b.example", "--local-token-file=" + filepath.Join(there, "token")} {
+	for _, want := range []string{"--listen=127.0.0.1:2", "--allow-origin=https://a.example,https://b.example", "--local-token-file=" + filepath.Join(there, "token"), "--config=" + filepath.Join(there, "connect.yaml")} {
 		if err != nil || !slices.Contains(args, want) {
 			t.Errorf("the service's arguments are %q, %v; want also %s, which the environment sets", args, err, want)
 		}

@@ -43,8 +43,8 @@ func InEnvironment(parsed *kong.Context) (flags []string) {
 			if !set {
 				continue
 			}
-			if !flag.IsSlice() && flag.Tag.Type == "path" { // the service has a different working directory
-				value = flag.Target.String()
+			if _, is := flag.Target.Interface().(kong.ConfigFlag); is || !flag.IsSlice() && flag.Tag.Type == "path" {
+				value = kong.ExpandPath(value) // the service has a different working directory
 			}
 			flags = append(flags, "--"+flag.Name+"="+value)
 		}
