@@ -191,6 +191,9 @@ func (r *keyring) hand(to Holder) error {
 	}
 	if i := slices.IndexFunc(r.holders, same); i >= 0 {
 		was := &r.holders[i]
+		if was.At.Before(to.At) {
+			to.At = was.At // a pairing or revocation between the two ends the holder
+		}
 		if !bytes.Equal(was.Class, to.Class) {
 			to.Class = nil // the holder's keys may exceed its present authority
 		}

@@ -310,6 +310,47 @@ func TestRenewedGrantIsTheSameHolder(t *testing.T) {
 	})
 }
 
+// TestKeysFromBeforeAPairingAreRenewed pairs a device with keys again, with a lower level. It gets the keys once more
+// before the Keeper has checked its holders. The keys from before the pairing are the
+// same, so they must be renewed.
+func TestKeysFromBeforeAPairingAreRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := sealedWorld(t, "one")
+		defer func() { w.stop() }()
+		var paired time.Time
+		w.keeper.cfg.Ended = func(h *Holder) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return paired.After(h.At)
+		}
+		hand := func(policy gate.Policy) {
+			t.Helper()
+			if _, err := w.keeper.Keys(policy, Holder{Holder: auth.Holder{Subject: "ada", At: time.Now()}, End: time.Now().Add(time.Hour), Rests: []string{"phone"}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		wants := func(renewals int) {
+			t.Helper()
+			w.keeper.HolderEnded()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if n := w.renewals(); n != renewals {
+				t.Errorf("the keys were renewed %d times; want %d", n, renewals)
+			}
+		}
+		hand(all)
+		w.mu.Lock()
+		paired = time.Now()
+		w.mu.Unlock()
+		time.Sleep(time.Second)
+		hand(gate.NewPolicy(auth.AccessRead, []string{"s:/1"}, nil, false))
+		wants(1)
+		hand(all) // the new keys
+		wants(1)
+	})
+}
+
 // TestUnwrittenKeysAreNotUsed makes the writing of the key file fail. The keys and holders in
 // memory must stay as they were, and the next attempt must succeed.
 func TestUnwrittenKeysAreNotUsed(t *testing.T) {
