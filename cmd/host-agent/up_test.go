@@ -221,6 +221,7 @@ func TestChoiceIsAskedUntilItIsValid(t *testing.T) {
 
 // TestServiceIsInstalledAndRemoved installs and removes the service, with a script in
 // place of systemctl. The service must get the flags of the command line, and those that only the environment sets.
+// Spaces and characters that systemd replaces in a unit must arrive as they are.
 func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("systemd is Linux's")
@@ -245,7 +246,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	}
 	do := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-		cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+bin+":/usr/bin:/bin", "XDG_STATE_HOME=", "AHP_TEST_PROGRAM=1")
+		cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+bin+":/usr/bin:/bin:/mnt/c/Program Files/100%", "XDG_STATE_HOME=", "AHP_TEST_PROGRAM=1")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -314,8 +315,14 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Errorf("the unit lacks the credential file %s of the environment:\n%s", file, text)
 	}
 	_, _ = do("uninstall")
-	if out, err := do("install", "up", "https://elsewhere.example.com", "--", "true", "--credentials-file", "its-own"); err != nil {
+	if out, err := do("install", "up", "https://elsewhere.example.com", "--", "true", "--credentials-file", "its-own", `$HOME\ 100% "`); err != nil {
 		t.Errorf("install with a command that has a flag of the same name: %s, %v; want no error", out, err)
+	}
+	said, _ = os.ReadFile(unit)
+	for _, want := range []string{`"its-own" "$$HOME\\ 100%% \""`, `:/mnt/c/Program\x20Files/100%%` + "\n"} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("the unit lacks %s, which systemd reads as it was given:\n%s", want, said)
+		}
 	}
 	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), file) {
 		t.Errorf("the unit lacks the credential file %s, because the agent's command has a flag of this name:\n%s", file, text)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,9 +78,25 @@ type noProgram struct{}
 func (noProgram) Start(service.Service) error { return nil }
 func (noProgram) Stop(service.Service) error  { return nil }
 
+// wordInUnit and variableInUnit escape an argument, which the service package quotes, and the value of a variable,
+// which it does not quote, for systemd's unit.
+var (
+	wordInUnit     = strings.NewReplacer(`%`, `%%`, `$`, `$$`, `\`, `\\`)
+	variableInUnit = strings.NewReplacer(`%`, `%%`, `\`, `\\`, ` `, `\x20`, `"`, `\x22`, `'`, `\x27`)
+)
+
 func (s *Service) open(program service.Interface) (service.Service, error) {
+	args, env := slices.Clone(s.Args), maps.Clone(s.Env)
+	if runtime.GOOS == "linux" {
+		for i, arg := range args {
+			args[i] = wordInUnit.Replace(arg)
+		}
+		for name, value := range env {
+			env[name] = variableInUnit.Replace(value)
+		}
+	}
 	svc, err := service.New(program, &service.Config{
-		Name: s.Name, DisplayName: s.Title, Description: s.Description, Arguments: s.Args, UserName: s.User, WorkingDirectory: s.Directory, EnvVars: s.Env,
+		Name: s.Name, DisplayName: s.Title, Description: s.Description, Arguments: args, UserName: s.User, WorkingDirectory: s.Directory, EnvVars: env,
 		Option: service.KeyValue{"UserService": !s.System, "SystemdScript": s.unit(), "RunAtLoad": true, "KeepAlive": true, "OnFailure": "restart"},
 	})
 	if err != nil {
