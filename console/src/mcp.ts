@@ -10,6 +10,7 @@ import { toolTone, toolWord } from './words';
 import { t } from './language';
 
 const loadedAtOnce = 4; // apps of the latest tool calls; older apps are loaded by a click
+const toolsMax = 1000; // most tools to request from a server
 const maxQuestions = 3; // questions of an app in the queue
 const restTime = 500; // ms for which a question must not have moved before it accepts a press
 
@@ -102,11 +103,12 @@ export class McpCalls {
   async #listTools(channel: string): Promise<Tool[]> {
     const tools: Tool[] = [];
     let cursor: unknown;
+    let pages = 0; // an empty page counts, too
     do {
       const page: Result<'tools/list'> = await this.#do.mcp(channel, 'tools/list', cursor === undefined ? {} : { cursor }).result;
       tools.push(...(Array.isArray(page.tools) ? page.tools : []));
       cursor = page.nextCursor;
-    } while (typeof cursor === 'string' && cursor !== '' && tools.length < 1000);
+    } while (typeof cursor === 'string' && cursor !== '' && tools.length + ++pages < toolsMax);
     return tools;
   }
 }

@@ -10,6 +10,7 @@ import { Link } from '../src/link';
 import { forgetUnsent, keepUnsent } from '../src/unsent';
 import { Sessions } from '../src/sessions';
 import { Bucket, contentOf, elsewhere, isContentOf, wayTo } from '../src/canvas';
+import { McpCalls } from '../src/mcp';
 import { appOf, argumentsOf, Bridge, codeOf, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
 import { Store, text } from '../src/store';
 import { describe as inWords, statusWord, toolWord } from '../src/words';
@@ -979,4 +980,19 @@ test('a second socket that is given up leaves the seal as it was', async (t) => 
   await turns();
   assert.equal(link.seal === made[2], true);
   link.stop();
+});
+
+// Has an MCP server whose list of tools does not end, and whose pages are empty. The page must stop to request further
+// pages, and show the app.
+test('an endless list of empty pages of tools ends', async () => {
+  const had = { matchMedia: globalThis.matchMedia, addEventListener: globalThis.addEventListener };
+  Object.assign(globalThis, { matchMedia: () => ({ addEventListener() {} }), addEventListener() {} });
+  let pages = 0;
+  const mcp = () => {
+    if (++pages > 10_000) return { result: Promise.reject(new Error('the page requests further pages without an end')) };
+    return { result: Promise.resolve({ tools: [], nextCursor: 'more' }) };
+  };
+  const calls = new McpCalls({ mcp });
+  Object.assign(globalThis, had);
+  assert.deepEqual(await calls.toolsOf('mcp://h/1'), []);
 });
