@@ -115,6 +115,7 @@ export class Link {
         state: (state) => {
           const { socket } = conn;
           if (state.name === 'greeting') this.seal = socket && 'onlife' in socket ? socket : undefined;
+          if (state.name !== 'live') for (const end of this.codes.values()) end(t`The connection was lost.`); // the host-agent has ended these sign-ins
           if (state.name === 'live') this.away = false;
           else if ('code' in state && state.code === code.hostOffline) this.away = true;
           this.#on.state(this, state);

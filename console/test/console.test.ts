@@ -7,6 +7,7 @@ import { mock, test } from 'node:test';
 import { afterClose, backoff, Connection, offersFor, ROOT } from '../src/rpc';
 import { Conversation } from '../src/conversation';
 import { Link } from '../src/link';
+import { signInAtHost } from '../src/oauth';
 import { forgetUnsent, keepUnsent } from '../src/unsent';
 import { Sessions } from '../src/sessions';
 import { Bucket, contentOf, elsewhere, isContentOf, wayTo } from '../src/canvas';
@@ -980,6 +981,26 @@ test('a second socket that is given up leaves the seal as it was', async (t) => 
   await turns();
   assert.equal(link.seal === made[2], true);
   link.stop();
+});
+
+// Breaks the connection during a sign-in by the host-agent, as when a phone shows the service's page. The host-agent
+// ends the sign-in with the connection, so the page must report that and not wait.
+test('a sign-in by the host-agent ends with its connection', async (t) => {
+  const made = [];
+  Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
+  const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
+  t.after(() => link.stop());
+  link.connect();
+  for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
+  const [socket] = made;
+  socket.open();
+  await socket.answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  const begun = signInAtHost(link, ROOT, 'https://api.example', new AbortController().signal);
+  await socket.answer('relay/signIn', { result: { id: 'i', code: 'AB-CD', where: 'https://login.example/device' } });
+  const end = (await begun).finish().catch((err) => err.message);
+  socket.lose(1006);
+  assert.match(await Promise.race([end, new Promise((done) => { setTimeout(done, 100, 'it waits'); })]), /connection was lost/);
+  assert.equal(link.codes.size, 0);
 });
 
 // Has an MCP server whose list of tools does not end, and whose pages are empty. The page must stop to request further
