@@ -31,7 +31,8 @@ export class Hosts {
   offline = false; // the browser reports no network
   waking = new Map<string, string>(); // host to the state or result of a request to wake it
   asked = 0; // time of the last query
-  #round = 0; // answers to earlier queries are ignored
+  #round = 0; // number of the last query
+  #answered = 0; // the last query whose answer counts; those to earlier queries are ignored
   #page: HostsPage;
 
   constructor(page: HostsPage) {
@@ -44,7 +45,7 @@ export class Hosts {
 
   /** Forgets the hosts and the authority of a token. */
   forget(): void {
-    this.#round++;
+    this.#answered = this.#round;
     this.all = [];
     this.own = [];
     this.grant = null;
@@ -61,11 +62,18 @@ export class Hosts {
     this.asked = Date.now();
     page.accounts.look();
     const round = ++this.#round;
+    const { token } = page;
+    /** Whether the answer is the newest so far. Not only that to the last query counts: on a slow network, it may always be under way. */
+    const counts = () => {
+      if (round <= this.#answered || token !== page.token) return false;
+      this.#answered = round;
+      return true;
+    };
     let answer;
     try {
-      answer = await hostsOf(page.token);
+      answer = await hostsOf(token);
       const { status, body } = answer;
-      if (round !== this.#round) return;
+      if (!counts()) return;
       if (status === 401) {
         page.refused();
         return;
@@ -78,7 +86,7 @@ export class Hosts {
       this.stale = false;
       this.take();
     } catch (err) {
-      if (round !== this.#round) return;
+      if (!answer && !counts()) return;
       this.stale = true;
       this.note = answer ? (err as Error).message : t`The relay is unreachable.`;
     }

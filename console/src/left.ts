@@ -98,7 +98,8 @@ export class Leaving {
   #learned = new WeakMap<object, number>(); // connection to the time of its last request for keys
   #noted = new Map<string, Agent[]>(); // host to the agents that were stored last
   #looked = 0; // time of the last request for the relay's list
-  #round = 0; // answers to earlier requests are ignored
+  #round = 0; // number of the last request
+  #answered = 0; // the last request whose answer counts; those to earlier requests are ignored
   #opened = new Map<string, Content>(); // by host, item and version
   #tried: { what: string; id: string; content: Content } | undefined; // the last item, if the relay has not confirmed it
 
@@ -204,7 +205,8 @@ export class Leaving {
     const { status, body } = await this.#page.ask<{ items?: Shown[] }>('GET', 'api/waiting');
     if (status !== 200) throw new Error(text(body?.error) || t`the relay answered ${status}`);
     const all = await Promise.all(array(body.items).map((shown) => this.#opens(shown)));
-    if (round !== this.#round) return;
+    if (round < this.#answered) return; // on a slow network, the next request may always be under way
+    this.#answered = round;
     this.all = all;
     if (all.some((l) => l.item.id === this.#tried?.id && (l.result || l.expired))) this.#tried = undefined;
     this.revision++;

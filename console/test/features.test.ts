@@ -263,3 +263,38 @@ test('a silent stream of questions is opened again', async (t) => {
   await passes(600);
   assert.ok(tries < 20, `${tries} requests were made in 10 minutes without a network`);
 });
+
+// Requests the list of hosts again before each answer, as on a network that is slower than the pause between the
+// requests. Each answer must count, unless a later one has come, or the page has another token.
+test('a slow network delays the list of hosts, and does not prevent it', async (t) => {
+  const { Hosts } = await import('../src/hosts');
+  const had = globalThis.fetch;
+  t.after(() => { globalThis.fetch = had; });
+  const answers: ((host: string, status?: number) => Promise<void>)[] = [];
+  (globalThis as any).fetch = () => new Promise((resolve) => {
+    answers.push(async (host, status = 200) => {
+      resolve(new Response(JSON.stringify({ hosts: [{ host, state: 'online' }] }), { status }));
+      for (let i = 0; i < 5; i++) await new Promise((done) => { setImmediate(done); });
+    });
+  });
+  let refused = 0;
+  const page: any = { token: 't', accounts: { look() {}, hosts: () => [] }, refused() { refused++; }, hostsKnown() {}, draw() {} };
+  const hosts = new Hosts(page);
+  const names = () => hosts.all.map((h) => h.host);
+  for (let n = 0; n < 3; n++) hosts.refresh();
+  await answers[0]('first');
+  assert.deepEqual(names(), ['first']);
+  await answers[2]('third');
+  await answers[1]('second');
+  assert.deepEqual(names(), ['third']);
+  hosts.refresh();
+  page.token = 'another';
+  hosts.refresh();
+  await answers[3]('of the previous token', 401);
+  assert.deepEqual([names(), refused], [['third'], 0]);
+  await answers[4]('of the new token');
+  hosts.refresh();
+  hosts.forget();
+  await answers[5]('forgotten');
+  assert.deepEqual(names(), []);
+});

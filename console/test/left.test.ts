@@ -161,3 +161,24 @@ test('an item whose answer was lost is left once', async () => {
   await message('t4');
   assert.equal(stored.size, want + 2);
 });
+
+// Requests the list of items again before each answer, as on a network that is slower than the pause between the
+// requests. Each answer must count, unless a later one has come.
+test('a slow network delays the list of items, and does not prevent it', async () => {
+  (globalThis as any).indexedDB = database();
+  const answers: ((id: string) => void)[] = [];
+  const page: LeftPage = {
+    at: '', hosts: [], hostsStale: false, links: new Map(), host: '', session: '', chatUri: undefined, readOnly: false,
+    who: async () => 'who', draw() {}, ask: () => new Promise((resolve) => { answers.push((id) => resolve({ status: 200, body: { items: [{ host: 'laptop', item: { id, version: 1 } }] } } as any)); }),
+  };
+  const left = new Leaving(page);
+  const reads = [left.read(), left.read(), left.read()];
+  const answer = async (n: number, id: string) => {
+    answers[n](id);
+    await reads[n];
+    return left.all.map((l) => l.item.id);
+  };
+  assert.deepEqual(await answer(0, 'first'), ['first']);
+  assert.deepEqual(await answer(2, 'third'), ['third']);
+  assert.deepEqual(await answer(1, 'second'), ['third']);
+});
