@@ -104,6 +104,9 @@ async function language(): Promise<string> {
 
 const keys = ['/pages/keys.js', '/keys.js']; // the module for the device's key, at a relay and at a static site
 
+/** The kept answer in place of none, and in place of that of a proxy whose relay is away. */
+const orKept = (answer: Promise<Response>, ours: Response) => answer.then((now) => (now.status >= 500 ? ours : now), () => ours);
+
 /** The server's file; the last one where it cannot be had soon. All accounts share it, and each finds itself in the request's address. */
 async function latest(request: Request, path: string): Promise<Response> {
   const kept = await caches.match(path);
@@ -114,7 +117,7 @@ async function latest(request: Request, path: string): Promise<Response> {
   if (!kept) return now;
   const ours = new Response(kept.body, { headers: kept.headers }); // without an address of its own
   const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
-  return Promise.race([now.catch(() => ours), late]);
+  return Promise.race([orKept(now, ours), late]);
 }
 
 /**
@@ -126,7 +129,7 @@ async function page(request: Request): Promise<Response> {
   const ours = await caches.match('/');
   if (!ours) return anew();
   const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
-  return Promise.race([anew().catch(() => ours), late]);
+  return Promise.race([orKept(anew(), ours), late]);
 }
 
 self.addEventListener('push', (event) => {

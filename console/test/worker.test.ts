@@ -3,10 +3,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+const handlers = new Map<string, (event: any) => void>();
+
 // An app shares a text with the console: the worker puts it into the page's address, and the browser opens that address.
 // The worker fetches the page anew. The server must not get the text, which may be for a sealed host.
 test('a text that an app shares is not sent with the request for the page', async () => {
-  const handlers = new Map<string, (event: any) => void>();
   const sent: string[] = [];
   Object.assign(globalThis, {
     SHELL: [], LANGUAGES: {}, self: { location: { href: 'https://relay.example/sw.js', origin: 'https://relay.example' }, addEventListener: (type: string, act: any) => { handlers.set(type, act); } },
@@ -31,4 +32,27 @@ test('a text that an app shares is not sent with the request for the page', asyn
   }
   assert.equal(sent.length, 2);
   assert.ok(!sent.some((s) => s.includes('secret')), sent[0]);
+});
+
+// A proxy in front of the relay answers while the relay restarts. The worker must then give what it has kept: the page,
+// and the module with the device's key, without which the page shows the form for a sign-in. Other refusals are answers.
+test('the answer of a proxy whose relay is away takes the place of no file', async () => {
+  let status = 200;
+  Object.assign(globalThis, {
+    caches: { match: async () => new Response('kept'), open: async () => ({ put: async () => {} }) },
+    fetch: async () => new Response('of the server', { status }),
+  });
+  const page = { method: 'GET', mode: 'navigate', destination: 'document', url: 'https://relay.example/' };
+  const keys = { method: 'GET', mode: 'cors', destination: 'script', url: 'https://relay.example/pages/keys.js' };
+  const answer = async (request: object) => {
+    let given: Promise<Response> | undefined;
+    handlers.get('fetch')!({ request, respondWith: (response: Promise<Response>) => { given = response; } });
+    return (await given!).text();
+  };
+  for (const request of [page, keys]) {
+    for (const [said, want] of [[200, 'of the server'], [403, 'of the server'], [500, 'kept'], [502, 'kept'], [503, 'kept'], [504, 'kept']] as [number, string][]) {
+      status = said;
+      assert.equal(await answer(request), want, `${request.url} at ${said}`);
+    }
+  }
 });
