@@ -1,5 +1,6 @@
 // The relay's HTTP interface, and the token for it.
 
+import './storage';
 import { accountOf, bare, type Account } from './accounts';
 import * as device from './device';
 import { relay } from './pins';

@@ -293,3 +293,16 @@ func (p *page) giveToken(token string) {
 	p.enter("#token", token)
 	p.click("#token-form button")
 }
+
+// TestPageWorksWithoutStorage opens the console in a browser that denies it all storage, such as the
+// view of an app. The page must connect, and show a conversation.
+func TestPageWorksWithoutStorage(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	p.before(`for (const name of ['localStorage', 'sessionStorage']) Object.defineProperty(window, name, {configurable: true, get() { throw new DOMException('denied', 'SecurityError'); }});`)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.begin()
+	p.say("hello")
+	p.wants(lastTurn, "hello")
+}
