@@ -104,7 +104,7 @@ async function language(): Promise<string> {
 
 const keys = ['/pages/keys.js', '/keys.js']; // the module for the device's key, at a relay and at a static site
 
-/** The kept answer in place of none, and in place of that of a proxy whose relay is away. */
+/** The kept answer in place of none, and in place of a proxy's error while the relay is away. */
 const orKept = (answer: Promise<Response>, ours: Response) => answer.then((now) => (now.status >= 500 ? ours : now), () => ours);
 
 /** The server's file; the last one where it cannot be had soon. All accounts share it, and each finds itself in the request's address. */

@@ -1003,7 +1003,7 @@ test('a sign-in by the host-agent ends with its connection', async (t) => {
   assert.equal(link.codes.size, 0);
 });
 
-// Has an MCP server whose list of tools does not end, and whose pages are empty. The page must stop to request further
+// Has an MCP server with an endless list of empty pages of tools. The page must stop to request further
 // pages, and show the app.
 test('an endless list of empty pages of tools ends', async () => {
   const had = { matchMedia: globalThis.matchMedia, addEventListener: globalThis.addEventListener };

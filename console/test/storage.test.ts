@@ -1,4 +1,4 @@
-// Tests a page whose browser denies it all storage. TestConsolesScriptsPass runs this file.
+// Tests a page without storage, because the browser denies it. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -183,13 +183,7 @@ const endEvery = time.Hour
 func (r *keyring) hand(to Holder) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	same := func(h Holder) bool {
-		if r.vault.Blind {
-			return h.is(&to)
-		}
-		return h.Subject == to.Subject && h.Device == to.Device && (to.Device != "" || h.Token == to.Token)
-	}
-	if i := slices.IndexFunc(r.holders, same); i >= 0 {
+	if i := slices.IndexFunc(r.holders, func(h Holder) bool { return r.same(&h, &to) }); i >= 0 {
 		was := &r.holders[i]
 		if was.At.Before(to.At) {
 			to.At = was.At // a pairing or revocation between the two ends the holder
@@ -214,6 +208,14 @@ func (r *keyring) hand(to Holder) error {
 			r.holders = slices.Delete(r.holders, 0, n)
 		}
 	})
+}
+
+// same reports whether two holders are the same device, or the same token if neither has a device.
+func (r *keyring) same(h, to *Holder) bool {
+	if r.vault.Blind {
+		return h.is(to)
+	}
+	return h.Subject == to.Subject && h.Device == to.Device && (to.Device != "" || h.Token == to.Token)
 }
 
 func (r *keyring) all() []Holder {
