@@ -532,11 +532,14 @@ const annotations: Table<Annotated, AnnotationAction> = {
 
 const mostTerminal = 4 << 20; // characters kept of a terminal's output
 
+/** Keeps the latest half of an output that is too long: a view prints an output whose start has changed anew. */
+const latest = (output: string) => (output.length > mostTerminal ? output.slice(-mostTerminal / 2) : output);
+
 function terminalData(s: TerminalState, a: TerminalAction): TerminalState {
   const content = list(s.content);
   const tail = content.at(-1);
-  if (tail?.type === 'command' && !tail.isComplete) return { ...s, content: content.with(-1, { ...tail, output: (tail.output! + a.data).slice(-mostTerminal) }) };
-  if (tail?.type === 'unclassified') return { ...s, content: content.with(-1, { ...tail, value: (tail.value! + a.data).slice(-mostTerminal) }) };
+  if (tail?.type === 'command' && !tail.isComplete) return { ...s, content: content.with(-1, { ...tail, output: latest(tail.output! + a.data) }) };
+  if (tail?.type === 'unclassified') return { ...s, content: content.with(-1, { ...tail, value: latest(tail.value! + a.data) }) };
   return { ...s, content: [...content, { type: 'unclassified', value: a.data }] };
 }
 

@@ -298,3 +298,22 @@ test('a slow network delays the list of hosts, and does not prevent it', async (
   await answers[5]('forgotten');
   assert.deepEqual(names(), []);
 });
+
+// Prints more than the page keeps of a terminal, in small pieces. The view prints a piece that continues the text, and
+// anything else from the start: the page must not shorten the text at each piece.
+test('a terminal with much output is not printed anew at each piece', async () => {
+  const { reduce } = await import('../src/reduce');
+  const piece = 'x'.repeat(64 << 10);
+  for (const begun of [[], [{ type: 'command', commandId: 'c', output: '', isComplete: false }]]) {
+    let state: any = { content: begun };
+    let anew = 0;
+    for (let n = 0; n < 200; n++) {
+      const before = state.content[0]?.output ?? state.content[0]?.value ?? '';
+      state = reduce(state, { type: 'terminal/data', data: `${n} ${piece}` } as any);
+      const now = state.content[0].output ?? state.content[0].value;
+      if (!now.startsWith(before)) anew++;
+      assert.ok(now.length <= 5 << 20 && now.endsWith(`${n} ${piece}`));
+    }
+    assert.ok(anew > 0 && anew < 10, `${anew} of 200 pieces`);
+  }
+});

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-YQZSYMGU.js";import"./chunk-73QLI5PW.js";import"./chunk-Z7THPEPS.js";import"./chunk-2LDY5ZL6.js";import"./chunk-AE6AG4AZ.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};
