@@ -317,3 +317,35 @@ test('a terminal with much output is not printed anew at each piece', async () =
     assert.ok(anew > 0 && anew < 10, `${anew} of 200 pieces`);
   }
 });
+
+// Asks for a token each second while the network swallows the request, as the page does. There must be one request at a
+// time; after it has failed, the next call makes another.
+test('a device requests one token at a time', async (t) => {
+  const had = { fetch: globalThis.fetch, indexedDB: (globalThis as any).indexedDB };
+  t.after(() => Object.assign(globalThis, had));
+  const { accessToken, newKeys } = await import('../../gateway/api/people/pages/keys.js');
+  const self = { keys: await newKeys(), device: 'phone', tenant: '', subject: 'ada' };
+  const opened = { objectStore: () => ({ get: () => ({ result: self }) }) };
+  const db = { close() {}, transaction: () => { const made: any = { ...opened }; setTimeout(() => made.oncomplete(), 0); return made; } };
+  const requests: { resolve(answer: Response): void; reject(err: Error): void }[] = [];
+  Object.assign(globalThis, {
+    indexedDB: { open: () => { const open: any = { result: db }; setTimeout(() => open.onsuccess(), 0); return open; } },
+    fetch: () => new Promise((resolve, reject) => { requests.push({ resolve, reject }); }),
+  });
+  const asks = async () => {
+    const all = Promise.allSettled(Array.from({ length: 5 }, () => accessToken()));
+    const before = requests.length;
+    for (let n = 0; n < 500 && requests.length === before; n++) await new Promise((done) => { setTimeout(done, 5); });
+    await new Promise((done) => { setTimeout(done, 50); }); // further requests would come now
+    return { made: requests.length - before, all };
+  };
+  const lost = await asks();
+  assert.equal(lost.made, 1);
+  requests.at(-1)!.reject(new TypeError('Failed to fetch'));
+  assert.deepEqual(new Set((await lost.all).map((r) => r.status)), new Set(['rejected']));
+  const given = await asks();
+  assert.equal(given.made, 1);
+  requests.at(-1)!.resolve(new Response(JSON.stringify({ access_token: 'a', expires_in: 300 })));
+  assert.deepEqual((await given.all).map((r: any) => r.value), ['a', 'a', 'a', 'a', 'a']);
+  assert.equal(await accessToken(), 'a');
+});

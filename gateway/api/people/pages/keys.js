@@ -111,12 +111,21 @@ export async function signIn(keys, answer) {
   took(answer);
 }
 
+const patience = 20_000; // ms for a token
+
+async function newToken() {
+  const self = await stored();
+  if (!self) throw new Refused(401, 'signed_out', 'This device is not signed in.');
+  return took(await send(self.keys, 'POST', 'auth/token', { form: { grant_type: 'device', device: self.device }, signal: AbortSignal.timeout(patience) }));
+}
+
+let coming; // the token that is being requested: all callers wait for it
+
 /** A token for this moment. Made for a connection, it wants a proof of its own: see proof. */
 export async function accessToken() {
   if (access && Date.now() < access.until) return access.token;
-  const self = await stored();
-  if (!self) throw new Refused(401, 'signed_out', 'This device is not signed in.');
-  return took(await send(self.keys, 'POST', 'auth/token', { form: { grant_type: 'device', device: self.device } }));
+  coming ??= newToken().finally(() => { coming = undefined; });
+  return coming;
 }
 
 /** A request of the device that is signed in. */
