@@ -47,7 +47,9 @@ self.addEventListener('install', (event) => {
 self.addEventListener('activate', (event) => {
   if (account) return;
   event.waitUntil((async () => {
-    for (const other of await caches.keys()) if (![name, 'shared', withdrawn, choices].includes(other)) await caches.delete(other);
+    const all = await caches.keys();
+    const before = all.findLast((other) => other.startsWith('shell ') && other !== name) ?? ''; // an open page may still need its files
+    for (const other of all) if (![name, before, 'shared', withdrawn, choices].includes(other)) await caches.delete(other);
     await self.clients.claim();
   })());
 });
@@ -61,11 +63,13 @@ self.addEventListener('fetch', (event) => {
   const url = new URL(request.url);
   if (request.method === 'POST' && url.origin === self.location.origin && url.pathname === '/share') event.respondWith(share(request));
   if (request.method !== 'GET' || url.origin !== self.location.origin) return;
-  if (url.pathname === mark || SHELL.includes(url.pathname)) event.respondWith(kept(request));
-  else if (Object.values(LANGUAGES).includes(url.pathname)) event.respondWith(keptFromNow(request));
+  if (Object.values(LANGUAGES).includes(url.pathname)) event.respondWith(keptFromNow(request));
+  else if (url.pathname === mark || hashed.test(url.pathname)) event.respondWith(kept(request));
   else if (keys.includes(url.pathname)) event.respondWith(latest(request, url.pathname));
   else if (request.mode === 'navigate' && request.destination === 'document' && url.pathname === '/') event.respondWith(page(request));
 });
+
+const hashed = /^\/[\w-]+-[A-Z0-9]{8}\.(js|css)$/; // a file of the page, perhaps of the version before
 
 const mostShared = 8; // files
 
@@ -109,7 +113,7 @@ const orKept = (answer: Promise<Response>, ours: Response) => answer.then((now) 
 
 /** The server's file; the last one where it cannot be had soon. All accounts share it, and each finds itself in the request's address. */
 async function latest(request: Request, path: string): Promise<Response> {
-  const kept = await caches.match(path);
+  const kept = await caches.match(path, { cacheName: name });
   const now = fetch(request).then(async (answer) => {
     if (answer.ok) await (await caches.open(name)).put(path, answer.clone());
     return answer;
@@ -126,7 +130,7 @@ async function latest(request: Request, path: string): Promise<Response> {
  */
 async function page(request: Request): Promise<Response> {
   const anew = () => fetch(new URL(request.url).search ? '/' : request);
-  const ours = await caches.match('/');
+  const ours = await caches.match('/', { cacheName: name });
   if (!ours) return anew();
   const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
   return Promise.race([orKept(anew(), ours), late]);

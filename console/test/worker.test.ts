@@ -56,3 +56,33 @@ test('the answer of a proxy whose relay is away takes the place of no file', asy
     }
   }
 });
+
+// Takes over from an earlier version's worker while a page of that version is open. The relay does not have that page's
+// files any more, of which the page loads some only when they are needed. The new page comes from the new cache.
+test('an open page of the version before finds its files', async () => {
+  const all = new Map([['shell /a-OLDEROLD.js', ['/', '/a-OLDEROLD.js']], ['shell /a-BEFORE00.js', ['/', '/a-BEFORE00.js']], ['shell ', ['/']]]
+    .map(([name, paths]: any) => [name, new Map(paths.map((path: string) => [path, `${path} of ${name}`]))] as [string, Map<string, string>]));
+  const pathOf = (what: any) => (typeof what === 'string' ? what : new URL(what.url).pathname);
+  Object.assign(globalThis, {
+    caches: {
+      keys: async () => [...all.keys()], delete: async (name: string) => all.delete(name), open: async () => ({ put: async () => {} }),
+      match: async (what: any, { cacheName = undefined as string | undefined } = {}) => {
+        const found = [...all].find(([name, files]) => (cacheName ?? name) === name && files.has(pathOf(what)));
+        return found && new Response(found[1].get(pathOf(what)));
+      },
+    },
+    fetch: async () => { throw new TypeError('Failed to fetch'); },
+  });
+  (globalThis as any).self.clients = { claim: async () => {} };
+  let done: Promise<void> | undefined;
+  handlers.get('activate')!({ waitUntil: (work: Promise<void>) => { done = work; } });
+  await done;
+  assert.deepEqual([...all.keys()], ['shell /a-BEFORE00.js', 'shell ']);
+  const answer = async (request: object) => {
+    let given: Promise<Response> | undefined;
+    handlers.get('fetch')!({ request, respondWith: (response: Promise<Response>) => { given = response; } });
+    return (await given)?.text();
+  };
+  assert.equal(await answer({ method: 'GET', mode: 'cors', destination: 'script', url: 'https://relay.example/a-BEFORE00.js' }), '/a-BEFORE00.js of shell /a-BEFORE00.js');
+  assert.equal(await answer({ method: 'GET', mode: 'navigate', destination: 'document', url: 'https://relay.example/' }), '/ of shell ');
+});
