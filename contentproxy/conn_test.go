@@ -99,10 +99,10 @@ func serverState(instance, url string) string {
 
 // reads reads an address, while the host answers the request with an error. It returns what the
 // client gets.
-func (c *client) reads(id, uri string, code int) answer {
+func (c *client) reads(id, uri string, code any) answer {
 	c.t.Helper()
 	c.sends(`{"id":9,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/%s","uri":%q}}`, id, uri)
-	out := c.gets(`{"id":9,"error":{"code":%d,"message":"of the host"}}`, code)
+	out := c.gets(`{"id":9,"error":{"code":%v,"message":"of the host"}}`, code)
 	var a answer
 	if err := json.Unmarshal([]byte(out), &a); err != nil {
 		c.t.Fatalf("reading the answer: %v in %s", err, out)
@@ -221,6 +221,12 @@ func TestTheHostDecides(t *testing.T) {
 	if got := c.gets(answer); got != answer {
 		t.Errorf("the host's successful answer reaches the client as %s; want it unchanged", got)
 	}
+	for _, code := range []string{"-32601.0", "-3.2601e4"} { // as a host with floating point writes it
+		if a := c.reads("1", "ahp-canvas-content:/i1/app/none", code); a.Error.Message == "of the host" {
+			t.Errorf("with the code %s, the client gets the host's error; want an answer in place of the host", code)
+		}
+	}
+	asked.Add(-2)
 	if asked.Load() != 0 {
 		t.Error("the canvas's HTTP server got a request although the host has answered; want none")
 	}

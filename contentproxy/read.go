@@ -42,11 +42,11 @@ func unserved(call *view.Call, failure []byte) bool {
 	if ahp.Members(failure, m[:]) != nil {
 		return false
 	}
-	code := string(m[0].Raw)
+	code := ahp.IntegerOf(m[0].Raw) // a host may write -32601.0
 	if call.Method == "resourceRead" {
-		return strings.HasPrefix(call.URI, Scheme+":") && code != "-32009" && code != "-32007"
+		return strings.HasPrefix(call.URI, Scheme+":") && code != ahp.CodePermissionDenied && code != ahp.CodeAuthRequired
 	}
-	return code == "-32601"
+	return code == ahp.CodeMethodNotFound
 }
 
 // mayBeOf returns the canvases that a read may concern. For resourceRead, which names no channel,

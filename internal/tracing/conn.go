@@ -213,8 +213,8 @@ func (c *ConnTracer) Answered(env *ahp.Envelope, size int) {
 	if env.Error != nil {
 		code := "unknown"
 		if m, ok := ahp.MemberOf(env.Error, "code"); ok {
-			if n, err := strconv.Atoi(string(m.Raw)); err == nil {
-				code = strconv.Itoa(n)
+			if n, err := ahp.Integer(m.Raw); err == nil { // a host may write -32009.0
+				code = strconv.FormatInt(n, 10)
 			}
 		}
 		r.span.SetAttributes(attribute.String("rpc.response.status_code", code), attribute.String("error.type", code))

@@ -111,6 +111,9 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 		{"error", func(c *ConnTracer, r *Request) {
 			c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","error":{"code":-32009,"message":"no"}}`), 7)
 		}, codes.Error},
+		{"error", func(c *ConnTracer, r *Request) {
+			c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","error":{"code":-32009.0,"message":"no"}}`), 7)
+		}, codes.Error},
 		{"answered by a gate", func(_ *ConnTracer, r *Request) { r.AnsweredHere() }, codes.Unset},
 		{"closed", func(c *ConnTracer, _ *Request) { c.Close() }, codes.Error},
 	} {
@@ -135,6 +138,9 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 			if got, _ := is.Value(key); got.String() != want {
 				t.Errorf("%s: %s is %q; want %q", test.outcome, key, got.String(), want)
 			}
+		}
+		if got, _ := is.Value("error.type"); test.outcome == "error" && got.String() != "-32009" {
+			t.Errorf("the error is %q; want -32009", got.String())
 		}
 		if span.Status().Code != test.status {
 			t.Errorf("%s: status %v; want %v", test.outcome, span.Status(), test.status)

@@ -25,7 +25,7 @@ const (
 
 // errRefused reports a host's error answer.
 type errRefused struct {
-	Code    int
+	Code    ahp.Int
 	Message string
 }
 

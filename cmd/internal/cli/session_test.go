@@ -2,8 +2,15 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
 )
 
 // TestKnownSessionsOfAPage names the sessions in an answer to listSessions. A first page does not count those
@@ -25,5 +32,38 @@ func TestKnownSessionsOfAPage(t *testing.T) {
 		if got := namesOf(json.RawMessage(test.answer)); got != test.want {
 			t.Errorf("namesOf(%s) = %q; want %q", test.answer, got, test.want)
 		}
+	}
+}
+
+// TestUnknownSessionIsNamed has a host that refuses a session, and writes the error's code as an integer and as
+// floating point. The check must fail, except for a host that wants a sign-in first.
+func TestUnknownSessionIsNamed(t *testing.T) {
+	for code, known := range map[string]bool{"-32001": false, "-32001.0": false, "-32007": true, "-32007.0": true} {
+		host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ws, err := websocket.Accept(w, r, nil)
+			if err != nil {
+				return
+			}
+			defer ws.CloseNow()
+			for {
+				_, frame, err := ws.Read(r.Context())
+				if err != nil {
+					return
+				}
+				answer := `"result":{}`
+				if strings.Contains(string(frame), "subscribe") {
+					answer = fmt.Sprintf(`"error":{"code":%s,"message":"no such session"}`, code)
+				}
+				env, err := ahp.Peek(frame)
+				if err != nil {
+					return
+				}
+				_ = ws.Write(r.Context(), websocket.MessageText, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,%s}`, env.ID, answer))
+			}
+		}))
+		if err := CheckSession(t.Context(), http.DefaultClient, host.URL, "token", "laptop", "x:/1"); (err == nil) != known {
+			t.Errorf("with the code %s, the check of a session ends with %v; want an error: %v", code, err, !known)
+		}
+		host.Close()
 	}
 }

@@ -66,7 +66,7 @@ type reply struct{ result, failure []byte }
 
 // An Error is a host's or relay's error answer.
 type Error struct {
-	Code    int
+	Code    ahp.Int
 	Message string
 }
 

@@ -107,3 +107,21 @@ func TestStatusInAnyNotation(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorInAnyNotation has a host that writes the code of an error as an integer and as floating point. The
+// error must have the host's message, with the advice for its code.
+func TestErrorInAnyNotation(t *testing.T) {
+	for _, code := range []string{"-32009", "-32009.0", "-3.2009e4"} {
+		c := &Client{out: make(chan []byte), closed: make(chan struct{}), ended: make(chan struct{}), calls: map[string]chan reply{}}
+		host := (*messages)(c)
+		go func() {
+			request, _ := host.Read()
+			env, _ := ahp.Peek(request)
+			_ = host.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%s,"message":"not for you"}}`, env.ID, code))
+		}()
+		_, err := c.Call(context.Background(), "subscribe", nil)
+		if err == nil || err.Error() != "subscribe: not for you: use a higher --level, or sign in with more rights" {
+			t.Errorf("with the code %s, the error is %v; want the host's message with the advice for -32009", code, err)
+		}
+	}
+}
