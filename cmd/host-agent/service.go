@@ -40,7 +40,8 @@ func (c *installCmd) Run(s *streams) error {
 		return err
 	}
 	svc := c.service()
-	svc.Args, svc.User, svc.Env = arguments, c.RunAs, serviceEnvironment(arguments)
+	svc.Args, svc.User = arguments, c.RunAs
+	svc.Env = map[string]string{"PATH": os.Getenv("PATH")} // to find an agent, and for the agents' own commands
 	if c.System && c.RunAs == "" {
 		return errors.New("give the service's user with --run-as: a user that can reach the host, not root")
 	}
@@ -130,15 +131,6 @@ func pin(flag, value string, commanded bool) (string, error) {
 		return kong.ExpandPath(value), nil
 	}
 	return value, nil
-}
-
-// serviceEnvironment returns the environment of a service that runs agents, or a command
-// that may be an agent: the PATH for the agents' own commands.
-func serviceEnvironment(args []string) map[string]string {
-	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--agent") || arg == "--" }) {
-		return nil
-	}
-	return map[string]string{"PATH": os.Getenv("PATH")}
 }
 
 type uninstallCmd struct{ serviceFlags }

@@ -278,8 +278,8 @@ func (c *unshareCmd) unshareSealed(ctx context.Context, s *streams, sharing *hos
 		}
 	}
 	if !is && len(named) > 0 {
-		return fmt.Errorf("the sealed host still admits the holders, because no control socket of its host-agent answers: once it runs, end the link there: host-agent devices --remove=%s",
-			printable(strings.Join(slices.Sorted(maps.Keys(named)), ", --remove="))), nil
+		return fmt.Errorf("the sealed host still admits the holders, because no control socket of its host-agent answers: once it runs, end each link there: host-agent devices --remove=%s",
+			printable(strings.Join(slices.Sorted(maps.Keys(named)), "; host-agent devices --remove="))), nil
 	}
 	links := slices.DeleteFunc(devices, func(d hostagent.DeviceInfo) bool { return d.People == 0 })
 	removed := slices.Clone(links)

@@ -338,7 +338,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n"} {
+	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Environment=PATH=" + bin + ":", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the unit lacks %q:\n%s", want, text)
 		}
