@@ -514,6 +514,7 @@ func (p *page) many() {
 	// At the end, and at the top of the list, far rows leave the document.
 	p.click("#to-end")
 	p.until("the turns near the end alone", patience, func() bool { return p.count("#turns > article") <= 20+1 })
+	p.holds("the conversation to have the focus of the button, which is gone", "document.activeElement.id === 'log'")
 
 	// A link leads to an early turn and is then used up.
 	eval[any](p, fmt.Sprintf(`location.hash += "&turn=" + encodeURIComponent(%q); null`, linked))

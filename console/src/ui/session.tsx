@@ -424,7 +424,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
         {!chat && online && !note && <div class="skeletons" aria-hidden="true">{[0, 1, 2].map((i) => <div key={i} class="skeleton"><i /><i /><i /></div>)}</div>}
         {note && <p id="chat-note" class="empty">{note}</p>}
       </div>
-      {away && <button id="to-end" type="button" onClick={() => { following.current = true; start.current = null; setPart(null); toEnd(); }}><Icon name="down" /> {t`Latest`}</button>}
+      {away && <button id="to-end" type="button" onClick={() => { following.current = true; start.current = null; setPart(null); toEnd(); at.current!.focus({ preventScroll: true }); }}><Icon name="down" /> {t`Latest`}</button>}
     </div>
   );
 }
