@@ -33,21 +33,16 @@ type Service struct {
 }
 
 // InEnvironment returns the flags that the environment sets and the command line does not. A service does
-// not get these variables.
+// not get these variables. Paths may be relative: see [ChangeValues].
 func InEnvironment(parsed *kong.Context) (flags []string) {
 	for _, flag := range parsed.Flags() {
 		if slices.ContainsFunc(parsed.Path, func(p *kong.Path) bool { return p.Flag == flag && !p.Resolved }) {
 			continue
 		}
 		for _, name := range flag.Envs {
-			value, set := os.LookupEnv(name)
-			if !set {
-				continue
+			if value, set := os.LookupEnv(name); set {
+				flags = append(flags, "--"+flag.Name+"="+value)
 			}
-			if _, is := flag.Target.Interface().(kong.ConfigFlag); is || !flag.IsSlice() && flag.Tag.Type == "path" {
-				value = kong.ExpandPath(value) // the service has a different working directory
-			}
-			flags = append(flags, "--"+flag.Name+"="+value)
 		}
 	}
 	return flags
