@@ -32,7 +32,7 @@ export class Hosts {
   waking = new Map<string, string>(); // host to the state or result of a request to wake it
   asked = 0; // time of the last query
   #round = 0; // number of the last query
-  #answered = 0; // the last query whose answer counts; those to earlier queries are ignored
+  #answered = 0; // the query of the newest answer; answers to earlier queries are ignored
   #page: HostsPage;
 
   constructor(page: HostsPage) {
@@ -63,7 +63,7 @@ export class Hosts {
     page.accounts.look();
     const round = ++this.#round;
     const { token } = page;
-    /** Whether the answer is the newest so far. Not only that to the last query counts: on a slow network, it may always be under way. */
+    /** Whether the answer is the newest so far. An answer to an earlier query counts too: on a slow network, the last query may always be under way. */
     const counts = () => {
       if (round <= this.#answered || token !== page.token) return false;
       this.#answered = round;

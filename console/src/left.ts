@@ -99,7 +99,7 @@ export class Leaving {
   #noted = new Map<string, Agent[]>(); // host to the agents that were stored last
   #looked = 0; // time of the last request for the relay's list
   #round = 0; // number of the last request
-  #answered = 0; // the last request whose answer counts; those to earlier requests are ignored
+  #answered = 0; // the request of the newest answer; answers to earlier requests are ignored
   #opened = new Map<string, Content>(); // by host, item and version
   #tried: { what: string; id: string; content: Content } | undefined; // the last item, if the relay has not confirmed it
 

@@ -108,8 +108,11 @@ async function language(): Promise<string> {
 
 const keys = ['/pages/keys.js', '/keys.js']; // the module for the device's key, at a relay and at a static site
 
-/** The kept answer in place of none, and in place of a proxy's error while the relay is away. */
-const orKept = (answer: Promise<Response>, ours: Response) => answer.then((now) => (now.status >= 500 ? ours : now), () => ours);
+/** Returns an answer, or the kept one after 2.5 s, after a failure, and in place of a proxy's error while the relay is away. */
+function orKept(answer: Promise<Response>, ours: Response): Promise<Response> {
+  const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
+  return Promise.race([answer.then((now) => (now.status >= 500 ? ours : now), () => ours), late]);
+}
 
 /** The server's file; the last one where it cannot be had soon. All accounts share it, and each finds itself in the request's address. */
 async function latest(request: Request, path: string): Promise<Response> {
@@ -119,9 +122,7 @@ async function latest(request: Request, path: string): Promise<Response> {
     return answer;
   });
   if (!kept) return now;
-  const ours = new Response(kept.body, { headers: kept.headers }); // without an address of its own
-  const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
-  return Promise.race([orKept(now, ours), late]);
+  return orKept(now, new Response(kept.body, { headers: kept.headers })); // without an address of its own
 }
 
 /**
@@ -131,9 +132,7 @@ async function latest(request: Request, path: string): Promise<Response> {
 async function page(request: Request): Promise<Response> {
   const anew = () => fetch(new URL(request.url).search ? '/' : request);
   const ours = await caches.match('/', { cacheName: name });
-  if (!ours) return anew();
-  const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
-  return Promise.race([orKept(anew(), ours), late]);
+  return ours ? orKept(anew(), ours) : anew();
 }
 
 self.addEventListener('push', (event) => {

@@ -896,17 +896,24 @@ test('a prompt that the host has not accepted outlives the page', (t) => {
   assert.equal(kept.size, 0);
 });
 
-// Sends the list of sessions in two pages, and changes between them. The changes are newer than the first page, so they
-// must count.
-test('changes between the pages of the session list are not lost', async () => {
+/** Returns a link to a host that has answered initialize, and its socket. The link stops at the test's end. */
+async function connected(t) {
   const made = [];
   Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
   const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
+  t.after(() => link.stop());
   link.connect();
   for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
   const [socket] = made;
   socket.open();
   await socket.answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  return { link, socket };
+}
+
+// Sends the list of sessions in two pages, and changes between them. The changes are newer than the first page, so they
+// must count.
+test('changes between the pages of the session list are not lost', async (t) => {
+  const { link, socket } = await connected(t);
   const page = async (result) => {
     const { id } = socket.sent.findLast((m) => m.method === 'listSessions');
     socket.give({ jsonrpc: '2.0', id, result });
@@ -919,21 +926,12 @@ test('changes between the pages of the session list are not lost', async () => {
   says('root/sessionAdded', { summary: { resource: 's:/3', status: 1 } });
   await page({ items: [{ resource: 's:/4', status: 1 }] });
   assert.deepEqual([...link.store.sessions.values()].map((s) => [s.resource, s.status]), [['s:/1', 24], ['s:/4', 1], ['s:/3', 1]]);
-  link.stop();
 });
 
-// Has a host whose list of sessions does not end, and whose pages are empty. The page must stop to request
-// further pages, and show what it knows.
+// Has a host with an endless list of empty pages of sessions. The page must stop to request further pages, and
+// show what it knows.
 test('an endless list of empty pages ends', async (t) => {
-  const made = [];
-  Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
-  const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
-  t.after(() => link.stop());
-  link.connect();
-  for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
-  const [socket] = made;
-  socket.open();
-  await socket.answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  const { link, socket } = await connected(t);
   for (let last, pages = 0; ; pages++) {
     const { id } = socket.sent.findLast((m) => m.method === 'listSessions');
     if (id === last) break;
@@ -986,15 +984,7 @@ test('a second socket that is given up leaves the seal as it was', async (t) => 
 // Breaks the connection during a sign-in by the host-agent, as when a phone shows the service's page. The host-agent
 // ends the sign-in with the connection, so the page must report that and not wait.
 test('a sign-in by the host-agent ends with its connection', async (t) => {
-  const made = [];
-  Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
-  const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
-  t.after(() => link.stop());
-  link.connect();
-  for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
-  const [socket] = made;
-  socket.open();
-  await socket.answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
+  const { link, socket } = await connected(t);
   const begun = signInAtHost(link, ROOT, 'https://api.example', new AbortController().signal);
   await socket.answer('relay/signIn', { result: { id: 'i', code: 'AB-CD', where: 'https://login.example/device' } });
   const end = (await begun).finish().catch((err) => err.message);

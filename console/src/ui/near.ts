@@ -46,8 +46,8 @@ export function rangeOf(count: number, top: number, bottom: number, height: (row
 
 /**
  * Returns the pieces of a list with these row keys. list contains the rows, elements with
- * data-row; scroller scrolls it. had is the key of the row that had the focus before all lists
- * were drawn: a row that moves to this list may have left the document by now.
+ * data-row; scroller scrolls it. had is the key of the row that had the focus before any list
+ * was drawn: a row that moves to this list may already have left the document.
  */
 export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: RefObject<HTMLElement>, had: string | undefined): Piece[] {
   const heights = useRef(new Map<string, number>());
