@@ -32,7 +32,7 @@ const (
 	needsFor   = 24 * time.Hour // time after which attempts end for an event that needs a person
 	momentsFor = 4 * time.Hour  // time after which attempts end for any other event
 
-	sendsAtOnce   = 256
+	sendsAtOnce   = 256 // a tenant may have as many as are free
 	sendsOfServer = 32
 	sendsOfTarget = 8
 	firstRetry    = time.Second
@@ -119,6 +119,7 @@ type Notifier struct {
 	busy     map[string]bool         // running jobs
 	ofTarget map[string]int          // running jobs by target
 	ofServer map[string]int          // running jobs by server
+	ofTenant map[string]int          // running jobs by tenant
 }
 
 // A backoff is a target's pause after failures.
@@ -134,7 +135,7 @@ func Start(cfg Config) (*Notifier, error) {
 		letters: fair.NewBuckets(lettersEvery, lettersAtOnce),
 		started: time.Now(), looked: make(chan *nats.Msg, lookingRoom), wake: make(chan struct{}, 1),
 		people: map[string]map[string]*Person{}, looking: map[[2]string]time.Time{},
-		backoff: map[string]backoff{}, busy: map[string]bool{}, ofTarget: map[string]int{}, ofServer: map[string]int{},
+		backoff: map[string]backoff{}, busy: map[string]bool{}, ofTarget: map[string]int{}, ofServer: map[string]int{}, ofTenant: map[string]int{},
 	}
 	if cfg.Transport != nil {
 		n.http.Transport = cfg.Transport
@@ -354,12 +355,13 @@ func (n *Notifier) begin(ctx context.Context) time.Duration {
 			continue
 		}
 		server := t.limitKey()
-		if len(n.busy) >= sendsAtOnce || n.ofTarget[t.ID] >= sendsOfTarget || n.ofServer[server] >= sendsOfServer {
+		if n.ofTenant[job.Tenant] >= sendsAtOnce-len(n.busy) || n.ofTarget[t.ID] >= sendsOfTarget || n.ofServer[server] >= sendsOfServer {
 			continue // the end of a job wakes run
 		}
 		n.busy[job.ID] = true
 		n.ofTarget[t.ID]++
 		n.ofServer[server]++
+		n.ofTenant[job.Tenant]++
 		n.running.Go(func() {
 			if n.queue.claim(ctx, job.ID) {
 				n.do(ctx, job, t)
@@ -370,6 +372,7 @@ func (n *Notifier) begin(ctx context.Context) time.Duration {
 			delete(n.busy, job.ID)
 			decrement(n.ofTarget, t.ID)
 			decrement(n.ofServer, server)
+			decrement(n.ofTenant, job.Tenant)
 			n.mu.Unlock()
 			n.signal()
 		})

@@ -38,9 +38,10 @@ type Records interface {
 
 // Limits and times of a queue.
 const (
-	maxJobs  = 64 << 10
-	maxTold  = 256 << 10
-	keepTold = 24 * time.Hour
+	maxJobs    = 64 << 10  // unfinished; a tenant may have as many as are free
+	maxTold    = 256 << 10 // finished
+	keepTold   = 24 * time.Hour
+	sweepEvery = time.Minute
 
 	// A relay begins a job within claimGood after claiming it, and needs at most
 	// sendTimeout. Another relay treats the claim as void when claimLasts has passed since
@@ -62,18 +63,22 @@ type queue struct {
 	records  Records
 	me       string                     // names this relay process
 	hasEnded func(instance string) bool // reports whether another relay process has ended
+	maxOpen  int                        // maxJobs
+	maxDone  int                        // maxTold
 	changed  func()                     // called when jobs may have become due
 	wake     chan struct{}              // wakes run for pending writes; capacity 1
 	stop     func()
 
 	writing sync.Mutex // held by sync
 
-	mu    sync.Mutex // guards the fields below; not held while records are written
-	jobs  map[string]*entry
-	open  map[string]*entry // unfinished jobs
-	dirty map[string]bool   // jobs with pending writes
-	last  map[[2]string][]Delivery
-	away  bool // the last write failed
+	mu         sync.Mutex // guards the fields below; not held while records are written
+	jobs       map[string]*entry
+	open       map[string]*entry // unfinished jobs
+	unfinished map[string]int    // numbers of jobs, by tenant
+	finished   map[string]int
+	dirty      map[string]bool // jobs with pending writes
+	last       map[[2]string][]Delivery
+	away       bool // the last write failed
 }
 
 // kept is the record of a job.
@@ -83,7 +88,7 @@ type kept struct {
 	Claim   int       `json:"claim,omitempty"` // counts claims, so that no two records are equal
 	Maybe   bool      `json:"maybe,omitempty"` // a relay ended while it had the claim, so the notification may have been sent
 	Last    *Delivery `json:"last,omitempty"`
-	Tenant  string    `json:"tenant,omitempty"` // set with Last
+	Tenant  string    `json:"tenant,omitempty"` // set with Last, or when finished
 	Subject string    `json:"subject,omitempty"`
 }
 
@@ -92,10 +97,14 @@ type entry struct {
 	kept
 	rev       uint64
 	raw       string    // the record's bytes
+	until     time.Time // when the record expires
 	lastHeard time.Time // when the record arrived; for this relay's own record, when its write began
 	want      *kept     // record to write; nil for none
 	sent      []byte    // record that is being written
 	since     time.Time // when that write began
+
+	counts map[string]int // counts this entry for the tenant of: unfinished or finished; nil at first
+	of     string
 }
 
 func (e *entry) now() *kept {
@@ -107,8 +116,8 @@ func (e *entry) now() *kept {
 
 func newQueue(r Records, me string, gone func(string) bool, changed func()) *queue {
 	q := &queue{
-		records: r, me: me, hasEnded: gone, changed: changed, wake: make(chan struct{}, 1),
-		jobs: map[string]*entry{}, open: map[string]*entry{}, dirty: map[string]bool{}, last: map[[2]string][]Delivery{},
+		records: r, me: me, hasEnded: gone, maxOpen: maxJobs, maxDone: maxTold, changed: changed, wake: make(chan struct{}, 1),
+		jobs: map[string]*entry{}, open: map[string]*entry{}, unfinished: map[string]int{}, finished: map[string]int{}, dirty: map[string]bool{}, last: map[[2]string][]Delivery{},
 	}
 	q.stop = r.Follow(jobPrefix, q.apply)
 	return q
@@ -144,7 +153,7 @@ func (q *queue) apply(r store.Record) {
 	default: // another relay's write came first, so this relay drops its own
 		e.want = nil
 	}
-	e.kept, e.rev, e.raw, e.lastHeard = k, r.Rev, string(r.Data), heard
+	e.kept, e.rev, e.raw, e.until, e.lastHeard = k, r.Rev, string(r.Data), r.Until, heard
 	q.indexLocked(id, e)
 	if k.Last != nil {
 		q.noteLocked([2]string{k.Tenant, k.Subject}, *k.Last)
@@ -153,15 +162,25 @@ func (q *queue) apply(r store.Record) {
 	q.changed()
 }
 
-// indexLocked updates the indexes after an entry has changed.
+// indexLocked updates the indexes and counts after an entry has changed.
 func (q *queue) indexLocked(id string, e *entry) {
-	delete(q.open, id)
-	delete(q.dirty, id)
-	if e.now().Job != nil {
+	q.unindexLocked(id, e)
+	e.counts, e.of = q.finished, e.now().Tenant
+	if job := e.now().Job; job != nil {
+		e.counts, e.of = q.unfinished, job.Tenant
 		q.open[id] = e
 	}
+	e.counts[e.of]++
 	if e.want != nil {
 		q.dirty[id] = true
+	}
+}
+
+func (q *queue) unindexLocked(id string, e *entry) {
+	delete(q.open, id)
+	delete(q.dirty, id)
+	if e.counts != nil {
+		decrement(e.counts, e.of)
 	}
 }
 
@@ -175,14 +194,24 @@ func (q *queue) setLocked(id string, e *entry, want kept) {
 }
 
 func (q *queue) forgetLocked(id string) {
+	q.unindexLocked(id, q.jobs[id])
 	delete(q.jobs, id)
-	delete(q.open, id)
-	delete(q.dirty, id)
+}
+
+// sweep forgets the jobs whose records have expired.
+func (q *queue) sweep(now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for id, e := range q.jobs {
+		if e.want == nil && !e.until.IsZero() && e.until.Before(now) {
+			q.forgetLocked(id)
+		}
+	}
 }
 
 // boundLocked forgets a finished job if there are too many.
 func (q *queue) boundLocked() {
-	if len(q.jobs)-len(q.open) <= maxTold {
+	if len(q.jobs)-len(q.open) <= q.maxDone {
 		return
 	}
 	for id, e := range q.jobs {
@@ -213,12 +242,12 @@ func (q *queue) deliveries(tenant, subject string) []Delivery {
 	return slices.Clone(q.last[[2]string{tenant, subject}])
 }
 
-// put adds a job, unless one with the same ID is known or there are too many jobs. Finished
-// jobs are known for keepTold. If the job is due, the same write also claims it.
+// put adds a job, unless one with the same ID is known or the tenant has as many jobs as
+// are free. If the job is due, the same write also claims it.
 func (q *queue) put(job Job, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.jobs[job.ID] != nil || len(q.open) >= maxJobs {
+	if q.jobs[job.ID] != nil || q.unfinished[job.Tenant] >= q.maxOpen-len(q.open) {
 		return
 	}
 	k := kept{Job: &job}
@@ -300,8 +329,10 @@ func (q *queue) done(id string, last *Delivery) {
 // finished.
 func (q *queue) attemptLocked(id string, e *entry, now, was *Job, last *Delivery) {
 	k := kept{Job: now, Last: last, Maybe: e.now().maybeSent(q.me)}
-	if last != nil {
+	if now == nil || last != nil {
 		k.Tenant, k.Subject = was.Tenant, was.Subject
+	}
+	if last != nil {
 		q.noteLocked([2]string{k.Tenant, k.Subject}, *last)
 	}
 	q.setLocked(id, e, k)
@@ -392,6 +423,15 @@ func (q *queue) due(now time.Time) (jobs []*Job, next time.Time) {
 	return jobs, next
 }
 
+// knownForLocked returns how long a tenant's finished jobs are known: for keepTold, and less
+// the larger the tenant's number is beside the free places. So no number of notifications
+// fills the store, which other records share.
+func (q *queue) knownForLocked(tenant string) time.Duration {
+	free := max(q.maxDone-(len(q.jobs)-len(q.open)), 0)
+	share := float64(free) / float64(max(free+q.finished[tenant], 1))
+	return max(time.Duration(share*float64(keepTold)), time.Second)
+}
+
 // sync writes the pending changes. After an error they remain pending.
 func (q *queue) sync(ctx context.Context) error {
 	q.writing.Lock()
@@ -402,7 +442,7 @@ func (q *queue) sync(ctx context.Context) error {
 	var wants []*kept
 	for id := range q.dirty {
 		e := q.jobs[id]
-		c := store.Change{Key: jobPrefix + id, Rev: e.rev, For: keepTold}
+		c := store.Change{Key: jobPrefix + id, Rev: e.rev, For: q.knownForLocked(e.of)}
 		if e.want.Job != nil {
 			c.For = max(e.want.Job.Until.Sub(now), 0) + keepTold
 		}
@@ -440,10 +480,15 @@ func (q *queue) sync(ctx context.Context) error {
 }
 
 func (q *queue) run(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-tick.C:
+			q.sweep(time.Now())
+			continue
 		case <-q.wake:
 		}
 		for q.sync(ctx) != nil && ctx.Err() == nil {

@@ -56,8 +56,8 @@ func Names() (names []string) {
 	return names
 }
 
-// partTime limits the time of a part.
-const partTime = 10 * time.Minute
+// partTime limits the time of a part. The longest, hosts, takes three minutes a round.
+const partTime = 20 * time.Minute
 
 // Check returns an error if a part does not exist.
 func Check(names []string) error {
