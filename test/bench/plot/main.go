@@ -51,6 +51,11 @@ type figure struct {
 // label returns the name of a run in a legend.
 func (r *record) label() string { return r.Date.Format(time.DateOnly) + " " + r.Commit }
 
+// has reports whether a run has a drawn figure of a part.
+func (r *record) has(part string) bool {
+	return slices.ContainsFunc(r.Figures, func(f figure) bool { return f.Part == part && f.drawn() })
+}
+
 // row returns the name of a figure's row in a picture.
 func (f *figure) row() string { return f.Work + " / " + f.Comparison.Name }
 
@@ -68,7 +73,7 @@ func main() {
 	}
 }
 
-// most is the number of runs in a picture, the last runs.
+// most is the number of runs in a picture: the last runs that have the part.
 const most = 6
 
 func run(dir string) error {
@@ -87,7 +92,8 @@ func run(dir string) error {
 		}
 	}
 	for _, part := range parts {
-		if err := picture(filepath.Join(dir, part+".svg"), part, records[max(0, len(records)-most):]); err != nil {
+		having := slices.DeleteFunc(slices.Clone(records), func(r *record) bool { return !r.has(part) })
+		if err := picture(filepath.Join(dir, part+".svg"), part, having[max(0, len(having)-most):]); err != nil {
 			return fmt.Errorf("%s: %w", part, err)
 		}
 	}
@@ -169,9 +175,6 @@ func picture(file, part string, records []*record) error {
 					return err
 				}
 			}
-		}
-		if points == nil {
-			continue
 		}
 		marks, err := plotter.NewScatter(points)
 		if err != nil {
