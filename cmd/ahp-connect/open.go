@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"ahprelay/internal/atomicfile"
-	"ahprelay/internal/connect"
 )
 
 type openCmd struct {
@@ -24,11 +23,12 @@ const consoleToken = "console"
 
 func (c *openCmd) Run(s *streams) error {
 	// A different program may listen at that address now, and the page has a token.
-	if release, err := s.home.Lock(); err == nil {
-		release()
-		return errors.New("ahp-connect up does not run, which serves the console: start it with ahp-connect up, or ahp-connect install")
-	} else if !errors.Is(err, connect.ErrRuns) {
+	idle, err := s.home.Idle()
+	if err != nil {
 		return err
+	}
+	if idle {
+		return errors.New("ahp-connect up does not run, which serves the console: start it with ahp-connect up, or ahp-connect install")
 	}
 	listen, err := s.home.Address()
 	if err != nil {

@@ -173,19 +173,41 @@ func (h *Home) Relays() (*Relays, error) {
 	return (&Relays{list}).Seal(h), nil
 }
 
+// lockFile is replaced by tests of systems without file locks.
+var lockFile = auth.LockFile
+
 // Lock ensures that only one `ahp-connect up` uses the home, until release.
 func (h *Home) Lock() (release func(), err error) {
+	release, _, err = h.lock()
+	return release, err
+}
+
+// lock is Lock. On systems without file locks, such as Windows, locked is false and err is nil.
+func (h *Home) lock() (release func(), locked bool, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	f, err := os.OpenFile(filepath.Join(h.Dir, "up.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if _, err := auth.LockFile(f); err != nil {
-		return nil, errors.Join(ErrRuns, f.Close())
+	if locked, err = lockFile(f); err != nil {
+		return nil, false, errors.Join(ErrRuns, f.Close())
 	}
-	return func() { _ = f.Close() }, nil
+	return func() { _ = f.Close() }, locked, nil
+}
+
+// Idle reports whether `ahp-connect up` does not run. On systems without file locks, it is always false.
+func (h *Home) Idle() (bool, error) {
+	release, locked, err := h.lock()
+	if errors.Is(err, ErrRuns) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	release()
+	return locked, nil
 }
 
 // NoteAddress records the address of the running endpoint.
