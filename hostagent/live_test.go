@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,5 +207,16 @@ func TestPreviewOutlivesItsTokenOnlyWithAClient(t *testing.T) {
 			w.views(ada)
 			w.wantShown("when the client is back", browser, true)
 		})
+	}
+}
+
+// TestHostsErrorInAnyNotation reads a host's refusal to give a canvas's content, with the code as an integer and as floating
+// point. The browser must get the status for this code, and the host's text.
+func TestHostsErrorInAnyNotation(t *testing.T) {
+	for _, code := range []string{"-32008", "-32008.0"} {
+		_, status, err := readContent([]byte(`{"jsonrpc":"2.0","id":1,"error":{"code":` + code + `,"message":"no such file"}}`))
+		if status != http.StatusNotFound || err == nil || err.Error() != "no such file" {
+			t.Errorf("with the code %s, the browser gets HTTP %d, %v; want 404 and the host's text", code, status, err)
+		}
 	}
 }

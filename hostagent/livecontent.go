@@ -80,7 +80,7 @@ func readContent(response []byte) (canvasContent, int, error) {
 			}
 		}
 		Error *struct {
-			Code    int
+			Code    ahp.Int
 			Message string
 		}
 	}
@@ -104,7 +104,7 @@ func readContent(response []byte) (canvasContent, int, error) {
 }
 
 // statusOfCode returns the HTTP status for an AHP error code.
-func statusOfCode(code int) int {
+func statusOfCode(code ahp.Int) int {
 	switch code {
 	case ahp.CodeInvalidParams:
 		return http.StatusBadRequest
