@@ -46,7 +46,7 @@ func BuildVersion() string {
 
 // Common are the flags of every command.
 type Common struct {
-	Config    kong.ConfigFlag  `help:"YAML file with flag values: each key is a flag's name." placeholder:"FILE"`
+	Config    kong.ConfigFlag  `help:"YAML file with flag values: each key is a flag's name." type:"path" placeholder:"FILE"`
 	LogLevel  slog.Level       `help:"Lowest level to log: debug, info, warn or error." default:"info"`
 	LogFormat string           `help:"Log format: text or json." enum:"text,json" default:"text"`
 	CAFile    string           `help:"PEM file with the certificates of a private CA, trusted for connections to relays and NATS; like SSL_CERT_FILE. Only on Linux and BSD; elsewhere, add them to the system's store." type:"path" placeholder:"FILE" name:"ca-file"`
@@ -151,14 +151,29 @@ func (p Program) parser(stdout, stderr io.Writer) (*kong.Kong, error) {
 
 var paths = kong.NewRegistry().RegisterDefaults()
 
-// readPath reads a path like kong, but refuses an empty one, which kong takes for the working directory. A shell makes
-// an empty argument of a variable that is not set.
+// readPath reads a path or a list of paths like kong, but refuses an empty path, which kong takes for the working directory. A
+// shell makes an empty argument of a variable that is not set. Kong does not expand the paths in a file's list.
 func readPath(from *kong.DecodeContext, to reflect.Value) error {
-	if from.Scan.Peek().Value == "" && !from.Value.HasDefault {
-		return errors.New("the path is empty; want . for the working directory")
+	switch value := from.Scan.Peek().Value.(type) {
+	case string:
+		if value == "" && !from.Value.HasDefault || to.Kind() == reflect.Slice && slices.Contains(kong.SplitEscaped(value, from.Value.Tag.Sep), "") {
+			return errEmptyPath
+		}
+	case []any:
+		for i, element := range value {
+			path, ok := element.(string)
+			if ok && path == "" {
+				return errEmptyPath
+			}
+			if ok {
+				value[i] = kong.ExpandPath(path)
+			}
+		}
 	}
 	return paths.ForNamedValue("path", to).Decode(from, to)
 }
+
+var errEmptyPath = errors.New("the path is empty: leave the flag or variable out, or give . for the working directory")
 
 // Parse reads a command line into the program's flags. Flags that are not set take
 // their values from the environment (PREFIX_FLAG_NAME) and the --config file. It

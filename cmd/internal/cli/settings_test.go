@@ -86,8 +86,8 @@ func TestEndIsALineOfTheLog(t *testing.T) {
 	}
 }
 
-// TestEmptyPathIsRefused gives an empty path as an argument and in the environment. A path that is not
-// empty becomes absolute.
+// TestEmptyPathIsRefused gives an empty path as an argument, in a list, in the environment and in a configuration
+// file. A path that is not empty becomes absolute.
 func TestEmptyPathIsRefused(t *testing.T) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -95,19 +95,29 @@ func TestEmptyPathIsRefused(t *testing.T) {
 	}
 	parse := func(args ...string) (string, error) {
 		var app struct {
+			Common
 			Dir    string   `type:"path"`
 			Folder []string `type:"path"`
 		}
 		_, err := Program{App: &app, Name: "toy", Prefix: "TOY"}.Parse(args, io.Discard, io.Discard)
 		return strings.Join(append(app.Folder, app.Dir), " "), err
 	}
-	for _, args := range [][]string{{"--dir", ""}, {"--dir="}, {"--folder", ""}} {
-		if got, err := parse(args...); err == nil && got != "" || err != nil && !strings.Contains(err.Error(), "the path is empty") {
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "file.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for _, args := range [][]string{{"--dir", ""}, {"--dir="}, {"--folder", ""}, {"--folder", ",a"}, {"--folder", "a,,b"}, {"--config", ""}, {"--config", file(`dir: ""`)}, {"--config", file(`folder: [""]`)}} {
+		if got, err := parse(args...); err == nil || !strings.Contains(err.Error(), "the path is empty") {
 			t.Errorf("%q gives %q, %v; want that the path is empty", args, got, err)
 		}
 	}
-	if got, err := parse("--dir", ".", "--folder", "a,b"); err != nil || got != here+"/a "+here+"/b "+here {
-		t.Errorf("relative paths give %q, %v; want absolute ones", got, err)
+	for _, args := range [][]string{{"--dir", ".", "--folder", "a,b"}, {"--config", file("dir: .\nfolder: [a, b]")}} {
+		if got, err := parse(args...); err != nil || got != here+"/a "+here+"/b "+here {
+			t.Errorf("relative paths in %q give %q, %v; want absolute ones", args, got, err)
+		}
 	}
 	t.Setenv("TOY_DIR", "")
 	if got, err := parse(); err == nil || !strings.Contains(err.Error(), "the path is empty") {
