@@ -226,15 +226,21 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("systemd is Linux's")
 	}
-	home := t.TempDir()
-	bin := filepath.Join(home, "bin")
+	home := filepath.Join(t.TempDir(), "ada 100%b")
+	bin := filepath.Join(t.TempDir(), "bin")
 	state := filepath.Join(home, ".local", "state", "ahp-host-agent")
 	for _, dir := range []string{bin, state} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	calls := filepath.Join(home, "calls")
+	calls := filepath.Join(bin, "calls")
+	program := filepath.Join(home, "host-agent")
+	if err := os.Link(os.Args[0], program); err != nil {
+		t.Logf("the program is not in the home directory: %v", err)
+		program = os.Args[0]
+	}
+	inUnit := strings.NewReplacer("%", "%%")
 	scripts := map[string]string{
 		"systemctl":  "#!/bin/sh\necho \"$@\" >> " + calls + "\n[ \"$1\" = is-active ] && echo active\n[ \"$1\" = --version ] && echo systemd 255\nexit 0\n",
 		"rpm-ostree": "#!/bin/sh\n", // makes this machine look like a system with systemd
@@ -245,7 +251,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		}
 	}
 	do := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+bin+":/usr/bin:/bin:/mnt/c/Program Files/100%", "XDG_STATE_HOME=", "AHP_TEST_PROGRAM=1")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -311,20 +317,20 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if out, err := do("install", "up", "https://elsewhere.example.com"); err != nil {
 		t.Errorf("install with the credential file in the environment: %s, %v; want no error", out, err)
 	}
-	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), file) {
+	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), inUnit.Replace(file)) {
 		t.Errorf("the unit lacks the credential file %s of the environment:\n%s", file, text)
 	}
 	_, _ = do("uninstall")
-	if out, err := do("install", "up", "https://elsewhere.example.com", "--", "true", "--credentials-file", "its-own", `$HOME\ 100% "`); err != nil {
+	if out, err := do("install", "up", "https://elsewhere.example.com", "--", "true", "--credentials-file", "its-own", `$HOME\ 100% "`, "a\nb"); err != nil {
 		t.Errorf("install with a command that has a flag of the same name: %s, %v; want no error", out, err)
 	}
 	said, _ = os.ReadFile(unit)
-	for _, want := range []string{`"its-own" "$$HOME\\ 100%% \""`, `:/mnt/c/Program\x20Files/100%%` + "\n"} {
+	for _, want := range []string{`"its-own" "$$HOME\\ 100%% \"" "a\nb"`, `:/mnt/c/Program\x20Files/100%%` + "\n"} {
 		if !strings.Contains(string(said), want) {
 			t.Errorf("the unit lacks %s, which systemd reads as it was given:\n%s", want, said)
 		}
 	}
-	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), file) {
+	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), inUnit.Replace(file)) {
 		t.Errorf("the unit lacks the credential file %s, because the agent's command has a flag of this name:\n%s", file, text)
 	}
 	if err := os.Unsetenv("AHP_AGENT_CREDENTIALS_FILE"); err != nil {
@@ -338,7 +344,9 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Environment=PATH=" + bin + ":", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n"} {
+	for _, want := range []string{
+		"ExecStart=" + strings.NewReplacer("%", "%%", " ", `\x20`).Replace(program) + " ", "https://relay.example.com", inUnit.Replace(file), "WorkingDirectory=" + inUnit.Replace(home) + "\n", "Environment=PATH=" + bin + ":", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n",
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the unit lacks %q:\n%s", want, text)
 		}

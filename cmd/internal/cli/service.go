@@ -73,25 +73,30 @@ type noProgram struct{}
 func (noProgram) Start(service.Service) error { return nil }
 func (noProgram) Stop(service.Service) error  { return nil }
 
-// wordInUnit and variableInUnit escape an argument, which the service package quotes, and the value of a variable,
-// which it does not quote, for systemd's unit.
+// wordInUnit and bareInUnit escape text for systemd's unit: an argument, which the service package quotes, and the
+// program or the value of a variable, which it does not quote.
 var (
-	wordInUnit     = strings.NewReplacer(`%`, `%%`, `$`, `$$`, `\`, `\\`)
-	variableInUnit = strings.NewReplacer(`%`, `%%`, `\`, `\\`, ` `, `\x20`, `"`, `\x22`, `'`, `\x27`)
+	wordInUnit = strings.NewReplacer(`%`, `%%`, `$`, `$$`, `\`, `\\`, "\n", `\n`)
+	bareInUnit = strings.NewReplacer(`%`, `%%`, `\`, `\\`, "\n", `\n`, "\t", `\t`, ` `, `\x20`, `"`, `\x22`, `'`, `\x27`)
 )
 
 func (s *Service) open(program service.Interface) (service.Service, error) {
-	args, env := slices.Clone(s.Args), maps.Clone(s.Env)
+	args, env, directory := slices.Clone(s.Args), maps.Clone(s.Env), s.Directory
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
 	if runtime.GOOS == "linux" {
 		for i, arg := range args {
 			args[i] = wordInUnit.Replace(arg)
 		}
 		for name, value := range env {
-			env[name] = variableInUnit.Replace(value)
+			env[name] = bareInUnit.Replace(value)
 		}
+		path, directory = bareInUnit.Replace(path), strings.ReplaceAll(directory, "%", "%%")
 	}
 	svc, err := service.New(program, &service.Config{
-		Name: s.Name, DisplayName: s.Title, Description: s.Description, Arguments: args, UserName: s.User, WorkingDirectory: s.Directory, EnvVars: env,
+		Name: s.Name, DisplayName: s.Title, Description: s.Description, Executable: path, Arguments: args, UserName: s.User, WorkingDirectory: directory, EnvVars: env,
 		Option: service.KeyValue{"UserService": !s.System, "SystemdScript": s.unit(), "RunAtLoad": true, "KeepAlive": true, "OnFailure": "restart"},
 	})
 	if err != nil {
@@ -116,8 +121,8 @@ Description={{Description}}
 ` + after + `StartLimitIntervalSec=0
 
 [Service]
-ExecStart={{Path | cmdEscape}}{{range Arguments}} {{. | cmd}}{{end}}
-{{if WorkingDirectory}}WorkingDirectory={{WorkingDirectory | cmdEscape}}
+ExecStart={{Path}}{{range Arguments}} {{. | cmd}}{{end}}
+{{if WorkingDirectory}}WorkingDirectory={{WorkingDirectory}}
 {{end}}{{if UserName}}User={{UserName}}
 {{end}}{{range EnvVars}}{{.}}
 {{end}}Restart=always
