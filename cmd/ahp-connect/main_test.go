@@ -354,8 +354,8 @@ func TestInstallRefusesUnknownFlags(t *testing.T) {
 	t.Setenv("AHP_CONNECT_ALLOW_ORIGIN", "https://a.example,https://b.example")
 	t.Setenv("AHP_CONNECT_LOCAL_TOKEN_FILE", "token")
 	t.Setenv("AHP_CONNECT_CONFIG", "connect.yaml")
-	args, _, err := (&installCmd{}).arguments(home)
-	for _, want := range []string{"--listen=127.0.0.1:2", "--allow-origin=https://a.example,https://b.example", "--local-token-file=" + filepath.Join(there, "token"), "--config=" + filepath.Join(there, "connect.yaml")} {
+	args, _, err := (&installCmd{}).arguments(home, "--log-level=DEBUG")
+	for _, want := range []string{"--listen=127.0.0.1:2", "--allow-origin=https://a.example,https://b.example", "--local-token-file=" + filepath.Join(there, "token"), "--config=" + filepath.Join(there, "connect.yaml"), "--log-level=DEBUG"} {
 		if err != nil || !slices.Contains(args, want) {
 			t.Errorf("the service's arguments are %q, %v; want also %s, which the environment sets", args, err, want)
 		}

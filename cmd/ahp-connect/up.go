@@ -126,9 +126,9 @@ type installCmd struct {
 	Args  []string `arg:"" optional:"" passthrough:"" help:"Flags for ahp-connect up."`
 }
 
-func (c *installCmd) Run(s *streams) error {
+func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 	svc := service()
-	args, up, err := c.arguments(s.home)
+	args, up, err := c.arguments(s.home, cli.OfAllCommands(parsed)...)
 	if err != nil {
 		return err
 	}
@@ -147,9 +147,10 @@ func (c *installCmd) Run(s *streams) error {
 	return err
 }
 
-// arguments returns the service's command line, and ahp-connect up as it understands this.
-func (c *installCmd) arguments(home *connect.Home) (list []string, up *upCmd, err error) {
-	list = []string{"up", "--state-dir", home.Dir}
+// arguments returns the service's command line, and ahp-connect up as it understands this. common are flags of install
+// itself that the service needs, too.
+func (c *installCmd) arguments(home *connect.Home, common ...string) (list []string, up *upCmd, err error) {
+	list = slices.Concat([]string{"up"}, common, []string{"--state-dir", home.Dir})
 	if home.Keys == nil {
 		list = append(list, "--key-file")
 	}

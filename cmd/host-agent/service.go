@@ -34,8 +34,8 @@ type installCmd struct {
 	Args  []string `arg:"" optional:"" passthrough:"" help:"Arguments for the service: up URL, or run --relay URL …."`
 }
 
-func (c *installCmd) Run(s *streams) error {
-	arguments, err := c.arguments()
+func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
+	arguments, err := c.arguments(cli.OfAllCommands(parsed)...)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,8 @@ func (c *installCmd) Run(s *streams) error {
 	return err
 }
 
-func (c *installCmd) arguments() ([]string, error) {
+// arguments returns the service's command line. common are flags of install itself that the service needs, too.
+func (c *installCmd) arguments(common ...string) ([]string, error) {
 	args := c.Args
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
@@ -67,6 +68,7 @@ func (c *installCmd) arguments() ([]string, error) {
 	if args[0] != "up" && args[0] != "run" {
 		return nil, fmt.Errorf("%q cannot run as a service; want up or run", args[0])
 	}
+	args = slices.Insert(slices.Clone(args), 1, common...)
 	var a app
 	parsed, err := a.program().Parse(args, io.Discard, io.Discard)
 	if err != nil {

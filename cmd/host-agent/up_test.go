@@ -308,6 +308,17 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		}
 	}
 	_, _ = do("uninstall")
+	config := write(t, "resume: 7s\n")
+	if out, err := do("--config", config, "install", "--log-format", "json", "up", "https://relay.example.com"); err != nil {
+		t.Errorf("install with flags of all commands: %s, %v; want no error", out, err)
+	}
+	said, _ = os.ReadFile(unit)
+	for _, want := range []string{`"--config=` + config + `"`, `"--log-format=json"`} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("the unit lacks %s, which is given to install:\n%s", want, said)
+		}
+	}
+	_, _ = do("uninstall")
 	var a app
 	if _, err := a.program().Parse([]string{"up", "--credentials-file", file, "https://elsewhere.example.com", "--credentials-file", file}, io.Discard, io.Discard); err != nil || a.Up.CredentialsFile != file {
 		t.Errorf("the service's command line, with the file twice, gives %q, %v; want %s", a.Up.CredentialsFile, err, file)

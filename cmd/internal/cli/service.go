@@ -48,6 +48,16 @@ func InEnvironment(parsed *kong.Context) (flags []string) {
 	return flags
 }
 
+// OfAllCommands returns the flags of all commands, such as --ca-file, that the command line sets.
+func OfAllCommands(parsed *kong.Context) (flags []string) {
+	for _, p := range parsed.Path {
+		if p.Flag != nil && !p.Resolved && slices.Contains(parsed.Model.Flags, p.Flag) {
+			flags = append(flags, fmt.Sprintf("--%s=%v", p.Flag.Name, p.Flag.Target.Interface()))
+		}
+	}
+	return flags
+}
+
 // ChangeValues returns arguments in which change has replaced each flag's value. It also calls change
 // for arguments that are no flag's value, with the argument before in place of the flag.
 func ChangeValues(args []string, change func(flag, value string) (string, error)) (list []string, err error) {
