@@ -242,7 +242,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	}
 	inUnit := strings.NewReplacer("%", "%%")
 	scripts := map[string]string{
-		"systemctl":  "#!/bin/sh\necho \"$@\" >> " + calls + "\n[ \"$1\" = is-active ] && echo active\n[ \"$1\" = --version ] && echo systemd 255\nexit 0\n",
+		"systemctl":  "#!/bin/sh\necho \"$@\" >> " + calls + "\n[ \"$1\" = is-active ] && echo ${STATE:-active}\n[ \"$1\" = --version ] && echo systemd 255\nexit 0\n",
 		"rpm-ostree": "#!/bin/sh\n", // makes this machine look like a system with systemd
 	}
 	for name, script := range scripts {
@@ -367,6 +367,10 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	}
 	if out, err := do("status"); err != nil || !strings.Contains(out, "running") {
 		t.Errorf("status prints %s, %v; want running", out, err)
+	}
+	t.Setenv("STATE", "activating")
+	if out, err := do("status"); err == nil || !strings.Contains(out, "starts it again. Its log: journalctl") {
+		t.Errorf("status of a service that waits for its next start prints %s, %v; want an error that names the log", out, err)
 	}
 	if out, err := do("uninstall"); err != nil {
 		t.Errorf("uninstall prints %s, %v; want no error", out, err)

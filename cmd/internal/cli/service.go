@@ -267,7 +267,23 @@ func (s *Service) Status() error {
 	if status != service.StatusRunning {
 		return errors.New("service is installed but not running")
 	}
+	if s.pauses() {
+		return errors.New("the service ends soon after each start, and systemd starts it again. " + s.logsAt(svc.Platform()))
+	}
 	return nil
+}
+
+// pauses reports whether systemd waits before it starts an ended service again. The service package counts that as running.
+func (s *Service) pauses() bool {
+	if runtime.GOOS != "linux" {
+		return false
+	}
+	args := []string{"is-active", s.Name + ".service"}
+	if !s.System {
+		args = append(args, "--user")
+	}
+	said, _ := exec.Command("systemctl", args...).Output() // its exit status is not 0
+	return strings.TrimSpace(string(said)) == "activating"
 }
 
 // Restart returns a function that starts the service again, or nil if it is not
