@@ -168,9 +168,11 @@ func TestStdioAwaitsAnswers(t *testing.T) {
 // the fault and the remedy.
 func TestCommandsNameTheRemedy(t *testing.T) {
 	dir := t.TempDir()
-	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
+	empty, full := filepath.Join(dir, "empty"), filepath.Join(dir, "full")
+	for file, text := range map[string]string{empty: "", full: "token"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	taken, err := connect.Listen("127.0.0.1:0")
 	if err != nil {
@@ -188,7 +190,7 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 		{"up --relay http://relay.example.com --token-file x", "use https://"},
 		{"up --listen 0.0.0.0:8486 --relay http://127.0.0.1:1 --token-file x", "only loopback"},
 		{"up --listen nowhere --relay http://127.0.0.1:1 --token-file x", "127.0.0.1:8486"},
-		{"up --listen " + taken.Addr().String() + " --relay http://127.0.0.1:1 --token-file x", "another program uses it: stop that program"},
+		{"up --listen " + taken.Addr().String() + " --relay http://127.0.0.1:1 --token-file " + full, "another program uses it: stop that program"},
 		{"up --allow-origin * --relay http://127.0.0.1:1 --token-file x", "such as https://vscode.dev"},
 		{"up --listen 127.0.0.1:0 --relay http://127.0.0.1:1 --token-file /nowhere", "--token-file: open /nowhere"},
 		{"up --listen 127.0.0.1:0 --relay http://127.0.0.1:1 --token-file " + empty, "relay token client"},
@@ -206,6 +208,9 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 		{"vscode laptop", "ahp-connect login"},
 		{"install", "ahp-connect login"},
 		{"install --relay http://relay.example.com --token-file x", "use https://"},
+		{"install --relay http://127.0.0.1:1 --token-file /nowhere", "--token-file: open /nowhere"},
+		{"install --relay http://127.0.0.1:1 --token-file " + full + " --allow-origin *", "such as https://vscode.dev"},
+		{"install --relay http://127.0.0.1:1 --token-file " + full + " --listen 0.0.0.0:8486", "only loopback"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := command(ctx, dir, strings.NewReader(""), strings.Fields(test.args)...)

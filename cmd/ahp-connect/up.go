@@ -46,12 +46,21 @@ type upCmd struct {
 	AllowOrigin    []string `help:"Web origins that may connect, with a local token: https://vscode.dev. Default: only editors on this machine." placeholder:"ORIGIN"`
 }
 
+// checked checks the flags' values, and returns the relays.
+func (c *upCmd) checked(home *connect.Home) (*connect.Relays, error) {
+	if err := errors.Join(connect.CheckOrigins(c.AllowOrigin), connect.CheckListen(c.Listen)); err != nil {
+		return nil, err
+	}
+	relays, err := c.relays(home)
+	if err == nil && c.TokenFile != "" {
+		_, err = connect.FileTokens(c.TokenFile).Read()
+	}
+	return relays, err
+}
+
 // Run serves local clients until ctx ends.
 func (c *upCmd) Run(ctx context.Context, s *streams) error {
-	if err := connect.CheckOrigins(c.AllowOrigin); err != nil {
-		return err
-	}
-	relays, err := c.relays(s.home)
+	relays, err := c.checked(s.home)
 	if err != nil {
 		return err
 	}
@@ -70,11 +79,6 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer l.Close()
-	if c.TokenFile != "" {
-		if _, err := connect.FileTokens(c.TokenFile).Read(); err != nil {
-			return err
-		}
-	}
 	if c.LocalTokenFile != "" {
 		token, err := tokens.Make(filepath.Base(c.LocalTokenFile), nil, "")
 		if err != nil {
@@ -132,7 +136,7 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := up.relays(s.home); err != nil {
+	if _, err := up.checked(s.home); err != nil {
 		return err
 	}
 	svc.Args = args

@@ -68,17 +68,28 @@ func NewEndpoint(cfg Config) *Endpoint {
 	return &Endpoint{cfg: cfg, page: sync.OnceValue(func() http.Handler { return console.Handler("") }), conns: map[*localConn]bool{}}
 }
 
-// Listen opens a listener at host:port on a loopback interface, or at unix:/path.
-func Listen(address string) (net.Listener, error) {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		return listenUnix(path)
+// CheckListen refuses an address other than host:port on a loopback interface, or unix:/path.
+func CheckListen(address string) error {
+	if strings.HasPrefix(address, "unix:") {
+		return nil
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("--listen %s: want 127.0.0.1:8486 or unix:/path", address)
+		return fmt.Errorf("--listen %s: want 127.0.0.1:8486 or unix:/path", address)
 	}
 	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("--listen %s: only loopback addresses are allowed, because every connection acts as you; want one such as 127.0.0.1:8486", address)
+		return fmt.Errorf("--listen %s: only loopback addresses are allowed, because every connection acts as you; want one such as 127.0.0.1:8486", address)
+	}
+	return nil
+}
+
+// Listen opens a listener at an address that CheckListen accepts.
+func Listen(address string) (net.Listener, error) {
+	if err := CheckListen(address); err != nil {
+		return nil, err
+	}
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return listenUnix(path)
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
