@@ -148,7 +148,7 @@ func (c *restoreCmd) Run(_ context.Context, s *streams) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("restore: %w", err)
 	}
-	err := restore(in, c.DataDir)
+	made, err := restore(in, c.DataDir)
 	if err == nil {
 		_, err = auth.ExistingKeys(c.DataDir)
 	}
@@ -160,40 +160,52 @@ func (c *restoreCmd) Run(_ context.Context, s *streams) error {
 		err = atomicfile.KeepOwner(dir, dir)
 	}
 	if err != nil {
-		return fmt.Errorf("restore into %s: %w", c.DataDir, errors.Join(err, emptyDir(c.DataDir)))
+		return fmt.Errorf("restore into %s: %w", c.DataDir, errors.Join(err, takeBack(c.DataDir, made)))
 	}
 	_, err = fmt.Fprintf(s.out, "restored into %s; on a relay outside a cluster, revocations since the backup are lost\n", c.DataDir)
 	return err
 }
 
-// emptyDir removes all files of a directory.
-func emptyDir(dir string) error {
-	there, err := os.ReadDir(dir)
+// takeBack removes the files of a failed restore, and the directories that are then empty. Files of a relay that has been
+// started in the directory meanwhile stay.
+func takeBack(dir string, made []string) error {
+	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	for _, entry := range there {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+	if err != nil {
+		return err
 	}
-	return err
+	for _, name := range made {
+		err = errors.Join(err, root.Remove(name))
+		removeEmpty(root, filepath.Dir(name))
+	}
+	return errors.Join(err, root.Close())
+}
+
+// removeEmpty removes a directory and those above it, as far as they are empty.
+func removeEmpty(root *os.Root, dir string) {
+	for ; dir != "." && root.Remove(dir) == nil; dir = filepath.Dir(dir) {
+	}
 }
 
 // maxRestored bounds a file in a backup, far above any file of a data directory, in
 // bytes.
 const maxRestored = 4 << 30
 
-// restore unpacks a backup below dir only, readable for this user alone.
-func restore(r io.Reader, dir string) error {
+// restore unpacks a backup below dir only, readable for this user alone. It returns the names of the files that it has made,
+// also after an error.
+func restore(r io.Reader, dir string) (made []string, err error) {
 	zip, err := gzip.NewReader(r)
 	if err != nil {
-		return fmt.Errorf("not a backup: %w", err)
+		return nil, fmt.Errorf("not a backup: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer root.Close()
 	for files := tar.NewReader(zip); ; {
@@ -201,29 +213,36 @@ func restore(r io.Reader, dir string) error {
 		if errors.Is(err, io.EOF) {
 			_, err = io.Copy(io.Discard, zip) // to the check sum, which is behind the archive's end
 			if err == nil {
-				return nil
+				return made, nil
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("not a backup, or a damaged one: %w", err)
+			return made, fmt.Errorf("not a backup, or a damaged one: %w", err)
 		}
 		if head.Typeflag != tar.TypeReg || head.Size > maxRestored || strings.Contains(head.Name, "\\") || gateway.OfThisRun(filepath.FromSlash(head.Name)) {
-			return fmt.Errorf("not a backup: it contains %q", head.Name)
+			return made, fmt.Errorf("not a backup: it contains %q", head.Name)
 		}
-		if err := restoreFile(root, filepath.FromSlash(head.Name), files); err != nil {
-			return err
+		name := filepath.FromSlash(head.Name)
+		f, err := createIn(root, name)
+		if err != nil {
+			return made, err
+		}
+		made = append(made, name)
+		_, err = io.Copy(f, files)
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return made, err
 		}
 	}
 }
 
-func restoreFile(root *os.Root, name string, from io.Reader) error {
+// createIn creates a file, and its directory if that does not exist.
+func createIn(root *os.Root, name string) (*os.File, error) {
 	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		removeEmpty(root, filepath.Dir(name))
 	}
-	_, err = io.Copy(f, from)
-	return errors.Join(err, f.Sync(), f.Close())
+	return f, err
 }

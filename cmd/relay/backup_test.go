@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"ahprelay/auth"
+	"ahprelay/test/natssite"
 )
 
 // TestBackupRestoresTheDataDirectory backs up a data directory and restores it. All
@@ -152,7 +153,7 @@ func TestRestoreWritesBelowDirectoryOnly(t *testing.T) {
 		_, _ = files.Write([]byte("x"))
 		_, _ = files.Close(), zip.Close()
 		dir := filepath.Join(t.TempDir(), "a", "b")
-		if err := restore(&file, dir); err == nil {
+		if _, err := restore(&file, dir); err == nil {
 			t.Errorf("restore of %s returns no error; want one", name)
 		}
 	}
@@ -174,11 +175,11 @@ func TestRestoreRefusesADamagedBackup(t *testing.T) {
 	changed := bytes.Clone(whole)
 	changed[len(changed)-8] ^= 1 // the first byte of gzip's check sum
 	for name, data := range map[string][]byte{"changed": changed, "cut": whole[:len(whole)-8]} {
-		if err := restore(bytes.NewReader(data), filepath.Join(t.TempDir(), "new")); err == nil {
+		if _, err := restore(bytes.NewReader(data), filepath.Join(t.TempDir(), "new")); err == nil {
 			t.Errorf("restore accepts a backup that was %s; want an error", name)
 		}
 	}
-	if err := restore(bytes.NewReader(whole), filepath.Join(t.TempDir(), "new")); err != nil {
+	if _, err := restore(bytes.NewReader(whole), filepath.Join(t.TempDir(), "new")); err != nil {
 		t.Errorf("restore of the whole backup: %v", err)
 	}
 }
@@ -210,6 +211,54 @@ func TestFailedRestoreLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestFailedRestoreKeepsOtherFiles starts a relay in the directory while restore reads a damaged backup. The files of the relay must stay.
+func TestFailedRestoreKeepsOtherFiles(t *testing.T) {
+	dir, to := t.TempDir(), t.TempDir()
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	var backup, out bytes.Buffer
+	if err := backUp(&backup, dir); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	in := standardInput(t)
+	go func() { ended <- run(t.Context(), []string{"restore", "--data-dir", to, "-"}, &out, &out) }()
+	if _, err := in.Write(backup.Bytes()[:backup.Len()-1]); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "the keys are restored", func() bool { there, _ := os.ReadDir(filepath.Join(to, "keys")); return len(there) > 0 })
+	if err := os.WriteFile(filepath.Join(to, "keys", "relay"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("restore of a backup without its end has no error; want one")
+	}
+	if there, err := os.ReadDir(filepath.Join(to, "keys")); err != nil || len(there) != 1 || there[0].Name() != "relay" {
+		t.Errorf("after a failed restore, the directory has %v, %v; want the relay's file only", there, err)
+	}
+}
+
+// standardInput replaces this process's standard input until the test ends, and returns the other end.
+func standardInput(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stdin
+	os.Stdin = r
+	t.Cleanup(func() {
+		os.Stdin = was
+		_ = w.Close()
+		_ = r.Close()
+	})
+	return w
+}
+
 // TestFailedBackupIsNoBackup backs up a data directory with a file that cannot be read, as to
 // standard output. backUp must fail, and restore must refuse what it has written: in a
 // pipeline, the status of relay backup is easily lost.
@@ -228,7 +277,7 @@ func TestFailedBackupIsNoBackup(t *testing.T) {
 	if err := backUp(&backup, dir); err == nil {
 		t.Fatal("backUp has read /proc/self/mem; want an error")
 	}
-	if err := restore(&backup, filepath.Join(t.TempDir(), "new")); err == nil {
+	if _, err := restore(&backup, filepath.Join(t.TempDir(), "new")); err == nil {
 		t.Error("restore accepts a backup without the unreadable file; want an error")
 	}
 	file := filepath.Join(t.TempDir(), "backup")
