@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/term"
 
+	"ahprelay/cmd/internal/cli"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/sealed"
 )
@@ -78,7 +79,7 @@ func (c *pairCmd) Run(ctx context.Context, s *streams) error {
 		relay, cfg.Host, cfg.Code, cfg.Expect = link.Relay, link.Host, link.Code, &link.Key
 	default:
 		relay, cfg.Host = hostOf(c.Host)
-		if cfg.Code, err = c.code(s); err != nil {
+		if cfg.Code, err = c.code(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -95,19 +96,19 @@ func (c *pairCmd) Run(ctx context.Context, s *streams) error {
 }
 
 // code returns the pairing code: the argument or, without one, a line from standard input.
-func (c *pairCmd) code(s *streams) (sealed.Code, error) {
+func (c *pairCmd) code(ctx context.Context, s *streams) (sealed.Code, error) {
 	text := c.Code
 	if text == "" {
 		fmt.Fprint(s.err, "The code that the host shows: ")
 		if in, ok := s.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
-			typed, err := term.ReadPassword(int(in.Fd()))
+			typed, err := cli.Secret(ctx, in)
 			fmt.Fprintln(s.err)
 			if err != nil {
 				return sealed.Code{}, err
 			}
-			text = string(typed)
+			text = typed
 		} else {
-			line, err := bufio.NewReader(s.in).ReadString('\n')
+			line, err := cli.Typed(ctx, func() (string, error) { return bufio.NewReader(s.in).ReadString('\n') })
 			if err != nil && line == "" {
 				return sealed.Code{}, errors.New("no code: host-agent up --sealed, or host-agent devices --pair, shows one at the host")
 			}

@@ -84,7 +84,7 @@ func TestUpAsksForTheToken(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked %d times; want once", asked)
 	}
-	if _, err := askToken(io.Discard, false, wants); err == nil || !strings.Contains(err.Error(), "--upstream-token-file") {
+	if _, err := askToken(t.Context(), io.Discard, false, wants); err == nil || !strings.Contains(err.Error(), "--upstream-token-file") {
 		t.Errorf("askToken without a terminal: %v; want the flag --upstream-token-file", err)
 	}
 	if file, err := c.tokenFile(t.Context(), hostagent.Found{Upstream: "lock:/x"}, ask); file != "" || err != nil {

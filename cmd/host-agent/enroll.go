@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
 )
 
@@ -19,8 +20,10 @@ type enrollCmd struct {
 }
 
 func (c *enrollCmd) Run(ctx context.Context, s *streams) error {
-	var in io.Reader = os.Stdin
-	if c.TokenFile != "-" {
+	var in io.Reader
+	if c.TokenFile == "-" {
+		in = cli.Stdin(ctx)
+	} else {
 		file, err := os.Open(c.TokenFile)
 		if err != nil {
 			return fmt.Errorf("--token-file: %w", err)

@@ -215,22 +215,22 @@ func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile strin
 	var host hostagent.Found
 	switch len(found) {
 	case 0:
-		return "", "", c.findAgent(s, asked, installed())
+		return "", "", c.findAgent(ctx, s, asked, installed())
 	case 1:
 		fmt.Fprintln(s.err, "Found", found[0].What)
 		host = found[0]
 	default:
-		if host, err = choose(os.Stdin, s.err, asked, found); err != nil {
+		if host, err = choose(ctx, os.Stdin, s.err, asked, found); err != nil {
 			return "", "", err
 		}
 	}
-	tokenFile, err = c.tokenFile(ctx, host, func() (string, error) { return askToken(s.err, asked, host) })
+	tokenFile, err = c.tokenFile(ctx, host, func() (string, error) { return askToken(ctx, s.err, asked, host) })
 	return host.Upstream, tokenFile, err
 }
 
 // findAgent selects a coding agent of this machine. Of several, a person chooses one;
 // unattended, that is an error.
-func (c *upCmd) findAgent(s *streams, asked bool, found []acp.Program) error {
+func (c *upCmd) findAgent(ctx context.Context, s *streams, asked bool, found []acp.Program) error {
 	i := 0
 	switch {
 	case len(found) == 0:
@@ -244,7 +244,7 @@ func (c *upCmd) findAgent(s *streams, asked bool, found []acp.Program) error {
 			return errors.New("several coding agents on this machine: choose with --agent")
 		}
 		var err error
-		if i, err = number(os.Stdin, s.err, len(found), "--agent"); err != nil {
+		if i, err = number(ctx, os.Stdin, s.err, len(found), "--agent"); err != nil {
 			return err
 		}
 	default:
@@ -286,17 +286,17 @@ func (c *upCmd) tokenFile(ctx context.Context, host hostagent.Found, ask func() 
 	return file, os.WriteFile(file, []byte(token+"\n"), 0o600)
 }
 
-func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
+func askToken(ctx context.Context, out io.Writer, asked bool, host hostagent.Found) (string, error) {
 	if !asked {
 		return "", fmt.Errorf("%s requires a connection token: give --upstream-token-file", host.Upstream)
 	}
 	fmt.Fprintf(out, "%s requires its connection token. Paste the token, or the address printed by the host (it is not shown): ", host.What)
-	text, err := term.ReadPassword(int(os.Stdin.Fd()))
+	text, err := cli.Secret(ctx, os.Stdin)
 	fmt.Fprintln(out)
 	if err != nil {
 		return "", err
 	}
-	token := strings.TrimSpace(string(text))
+	token := strings.TrimSpace(text)
 	if u, err := url.Parse(token); err == nil && u.Query().Get("tkn") != "" {
 		token = u.Query().Get("tkn")
 	}
@@ -307,7 +307,7 @@ func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
 }
 
 // choose asks which of several hosts to serve. Unattended, that is an error.
-func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (hostagent.Found, error) {
+func choose(ctx context.Context, in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (hostagent.Found, error) {
 	fmt.Fprintln(out, "There are several hosts on this machine:")
 	for i, f := range found {
 		fmt.Fprintf(out, "  %d  %s (--upstream %s)\n", i+1, f.What, f.Upstream)
@@ -315,7 +315,7 @@ func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (h
 	if !asked {
 		return hostagent.Found{}, errors.New("several hosts on this machine: choose one with --upstream")
 	}
-	i, err := number(in, out, len(found), "--upstream")
+	i, err := number(ctx, in, out, len(found), "--upstream")
 	if err != nil {
 		return hostagent.Found{}, err
 	}
@@ -323,11 +323,15 @@ func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (h
 }
 
 // number asks for one of several items, and returns its index.
-func number(in io.Reader, out io.Writer, items int, flag string) (int, error) {
+func number(ctx context.Context, in io.Reader, out io.Writer, items int, flag string) (int, error) {
 	lines := bufio.NewScanner(in)
 	for {
 		fmt.Fprintf(out, "Which one? [1-%d] ", items)
-		if !lines.Scan() {
+		more, err := cli.Typed(ctx, func() (bool, error) { return lines.Scan(), nil })
+		if err != nil {
+			return 0, err
+		}
+		if !more {
 			return 0, errors.New("nothing chosen: give " + flag)
 		}
 		if n, err := strconv.Atoi(strings.TrimSpace(lines.Text())); err == nil && n >= 1 && n <= items {

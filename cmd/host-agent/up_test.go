@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -209,13 +210,24 @@ func TestOnlyJoinPrintsTheSameFlags(t *testing.T) {
 // serve. The question is repeated until an answer is valid.
 func TestChoiceIsAskedUntilItIsValid(t *testing.T) {
 	found := []hostagent.Found{{Upstream: "ws://127.0.0.1:1", What: "a"}, {Upstream: "lock:/x", What: "b"}}
-	if got, err := choose(strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != found[1] {
+	if got, err := choose(t.Context(), strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != found[1] {
 		t.Errorf("choose = %+v, %v; want the second host", got, err)
 	}
 	for _, asked := range []bool{true, false} {
-		if got, err := choose(strings.NewReader(""), io.Discard, asked, found); err == nil || !strings.Contains(err.Error(), "--upstream") {
+		if got, err := choose(t.Context(), strings.NewReader(""), io.Discard, asked, found); err == nil || !strings.Contains(err.Error(), "--upstream") {
 			t.Errorf("choose without an answer = %+v, %v; want an error that names --upstream", got, err)
 		}
+	}
+}
+
+// TestInterruptEndsAQuestion interrupts the program while it waits for the answer to a question.
+func TestInterruptEndsAQuestion(t *testing.T) {
+	in, typed := io.Pipe()
+	defer typed.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if got, err := choose(ctx, in, io.Discard, true, []hostagent.Found{{What: "a"}, {What: "b"}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("an interrupted question gives %+v, %v; want the interrupt", got, err)
 	}
 }
 

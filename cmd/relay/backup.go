@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 	"ahprelay/internal/atomicfile"
 )
@@ -133,9 +134,11 @@ type restoreCmd struct {
 }
 
 // Run creates a data directory from a backup.
-func (c *restoreCmd) Run(_ context.Context, s *streams) error {
-	in := io.Reader(os.Stdin)
-	if c.File != "-" {
+func (c *restoreCmd) Run(ctx context.Context, s *streams) error {
+	var in io.Reader
+	if c.File == "-" {
+		in = cli.Stdin(ctx)
+	} else {
 		f, err := os.Open(c.File)
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)
@@ -158,6 +161,9 @@ func (c *restoreCmd) Run(_ context.Context, s *streams) error {
 	}
 	if err == nil {
 		err = atomicfile.KeepOwner(dir, dir)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // restore takes it for a damaged backup
 	}
 	if err != nil {
 		return fmt.Errorf("restore into %s: %w", c.DataDir, errors.Join(err, takeBack(c.DataDir, made)))

@@ -4,11 +4,14 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"ahprelay/auth"
 	"ahprelay/test/natssite"
@@ -240,6 +243,25 @@ func TestFailedRestoreKeepsOtherFiles(t *testing.T) {
 	if there, err := os.ReadDir(filepath.Join(to, "keys")); err != nil || len(there) != 1 || there[0].Name() != "relay" {
 		t.Errorf("after a failed restore, the directory has %v, %v; want the relay's file only", there, err)
 	}
+}
+
+// TestRestoreEndsAtAnInterrupt interrupts restore while it waits for standard input.
+func TestRestoreEndsAtAnInterrupt(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	in := standardInput(t)
+	var out bytes.Buffer
+	go func() { ended <- run(ctx, []string{"restore", "--data-dir", t.TempDir(), "-"}, &out, &out) }()
+	interrupt()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("an interrupted restore ends with %v; want the interrupt", err)
+		}
+	case <-time.After(natssite.Patience):
+		t.Error("an interrupted restore waits for standard input; want its end")
+	}
+	_ = in.Close()
 }
 
 // standardInput replaces this process's standard input until the test ends, and returns the other end.

@@ -58,7 +58,7 @@ func (c *diagCmd) Run(ctx context.Context, s *streams) (err error) {
 		d.add(name, func() ([]byte, error) { return c.page(ctx, relay, diagPages[name]) })
 	}
 	if c.Log != "" {
-		d.add("log.txt", c.logEnd)
+		d.add("log.txt", func() ([]byte, error) { return c.logEnd(ctx) })
 	}
 	if err := errors.Join(d.err, d.files.Close(), zip.Close(), f.Sync()); err != nil {
 		return fmt.Errorf("diag: %w", err)
@@ -164,9 +164,11 @@ func (c *diagCmd) page(ctx context.Context, relay *runningRelay, path string) ([
 }
 
 // logEnd returns the last maxLog bytes of the log, from the beginning of a line.
-func (c *diagCmd) logEnd() ([]byte, error) {
-	in := io.Reader(os.Stdin)
-	if c.Log != "-" {
+func (c *diagCmd) logEnd(ctx context.Context) ([]byte, error) {
+	var in io.Reader
+	if c.Log == "-" {
+		in = cli.Stdin(ctx)
+	} else {
 		f, err := os.Open(c.Log)
 		if err != nil {
 			return nil, err

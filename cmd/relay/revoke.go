@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 	operatorapi "ahprelay/gateway/api/operator"
 )
@@ -34,7 +35,7 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	ask, err := c.request(keys)
+	ask, err := c.request(ctx, keys)
 	if err != nil {
 		return err
 	}
@@ -80,10 +81,10 @@ func (c *revokeCmd) forNextStart(ask operatorapi.RevokeRequest, absence error) e
 }
 
 // request returns the revocation that the flags ask for.
-func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err error) {
+func (c *revokeCmd) request(ctx context.Context, keys *auth.Keys) (ask operatorapi.RevokeRequest, err error) {
 	text := c.Token
 	if c.TokenFile != "" {
-		if text, err = readTokenFile(c.TokenFile); err != nil {
+		if text, err = readTokenFile(ctx, c.TokenFile); err != nil {
 			return ask, err
 		}
 	}
@@ -102,9 +103,11 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err
 	return operatorapi.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
 }
 
-func readTokenFile(path string) (string, error) {
-	var from io.Reader = os.Stdin
-	if path != "-" {
+func readTokenFile(ctx context.Context, path string) (string, error) {
+	var from io.Reader
+	if path == "-" {
+		from = cli.Stdin(ctx)
+	} else {
 		f, err := os.Open(path)
 		if err != nil {
 			return "", fmt.Errorf("--token-file: %w", err)
