@@ -183,6 +183,8 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 		{"bad host name", []string{"token", "host", "--data-dir", dir, "--host", "My Laptop"}, []string{"--host", "My Laptop"}},
 		{"bad access", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--access", "root"}, []string{"--access", "root"}},
 		{"bad ttl", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--ttl", "-1h"}, []string{"--ttl"}},
+		{"short ttl", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--ttl", "900ms"}, []string{"--ttl is 900ms"}},
+		{"short ttl of a host", []string{"token", "host", "--data-dir", dir, "--host", "laptop", "--ttl", "900ms"}, []string{"--ttl is 900ms"}},
 		{"no subject", []string{"token", "client", "--data-dir", dir, "--host", "laptop"}, []string{"--subject"}},
 		{"empty subject", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", ""}, []string{"subject"}},
 		{"hosts without a relay", []string{"hosts", "--data-dir", dir, "--relay", "http://127.0.0.1:1"}, []string{"127.0.0.1:1", "relay serve"}},

@@ -108,10 +108,10 @@ func (r *runningRelay) checkSession(ctx context.Context, tenant, host, session s
 
 // client checks the flags, and returns the link's authority.
 func (c *shareCmd) client() (who auth.Client, err error) {
-	switch {
-	case c.TTL <= 0:
-		return who, fmt.Errorf("--ttl is %v; want more than 0, such as 1h", c.TTL)
-	case strings.Contains(c.Channel, "*") || !strings.Contains(c.Channel, ":"):
+	if err := cli.CheckTTL(c.TTL); err != nil {
+		return who, err
+	}
+	if strings.Contains(c.Channel, "*") || !strings.Contains(c.Channel, ":") {
 		return who, fmt.Errorf("--channel %q: want the URI of one session, such as ahp-session:/abc", c.Channel)
 	}
 	if err := ahp.CheckName("--host", c.Host); err != nil {

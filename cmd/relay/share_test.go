@@ -192,7 +192,7 @@ func TestUnclearSharesAreRefused(t *testing.T) {
 	good := map[string]string{"--data-dir": dir, "--host": "laptop", "--channel": "mock:/1", "--ttl": "1h", "--url": "http://relay"}
 	for _, test := range []struct{ flag, value, want string }{
 		{"--host", "*", "--host"}, {"--channel", "*", "--channel"}, {"--channel", "mock:/*", "--channel"}, {"--channel", "abc", "--channel"},
-		{"--ttl", "0s", "--ttl"}, {"--max-connections", "-1", "connections"}, {"--url", "ftp://relay", "--url"}, {"--url", "relay", "--url"}, {"--url", "http://relay/?x", "--url"},
+		{"--ttl", "0s", "--ttl"}, {"--ttl", "900ms", "--ttl is 900ms"}, {"--max-connections", "-1", "connections"}, {"--url", "ftp://relay", "--url"}, {"--url", "relay", "--url"}, {"--url", "http://relay/?x", "--url"},
 		{"--data-dir", t.TempDir(), "--data-dir"}, {"--read", "--write", "can't be used together"},
 	} {
 		args := []string{"share"}

@@ -6,6 +6,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
 )
 
 type clientTokenCmd struct {
@@ -26,8 +27,8 @@ type clientTokenCmd struct {
 }
 
 func (c *clientTokenCmd) Run(s *streams) error {
-	if c.TTL <= 0 {
-		return fmt.Errorf("--ttl is %v; want more than 0, such as 720h", c.TTL)
+	if err := cli.CheckTTL(c.TTL); err != nil {
+		return err
 	}
 	level := c.Level
 	if c.Access != "" {
@@ -67,8 +68,8 @@ func (c *hostTokenCmd) Run(s *streams) error {
 	if err := ahp.CheckName("--host", c.Host); err != nil {
 		return err
 	}
-	if c.TTL <= 0 {
-		return fmt.Errorf("--ttl is %v; want more than 0, such as 8760h", c.TTL)
+	if err := cli.CheckTTL(c.TTL); err != nil {
+		return err
 	}
 	return c.print(s, func(keys *auth.Keys) (string, error) {
 		return keys.Tokens().IssueHost(auth.Enrolment{Tenant: c.Tenant, Host: c.Host, Expires: time.Now().Add(c.TTL)})

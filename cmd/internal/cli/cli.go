@@ -115,7 +115,7 @@ func (f *FrameLimit) Validate() error {
 	return nil
 }
 
-// CheckTTL refuses a lifetime below a second: the relay would choose an hour for 0 s.
+// CheckTTL refuses a lifetime below a second: a token's times have whole seconds, and the relay would choose an hour for 0 s.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < time.Second {
 		return fmt.Errorf("--ttl is %v; want at least 1s", ttl)
