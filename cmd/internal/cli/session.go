@@ -49,7 +49,7 @@ func CheckSession(ctx context.Context, client *http.Client, relay, token, host, 
 	id := "share-" + rand.Text()[:8]
 	if _, err := ask(ctx, ws, "initialize", map[string]any{"channel": root, "clientId": id, "protocolVersions": json.RawMessage(watch.Versions)}); err != nil {
 		if closed, ok := errors.AsType[websocket.CloseError](err); ok && ahp.CloseCode(closed.Code) == ahp.CloseForbidden && strings.Contains(closed.Reason, "host is sealed") {
-			return fmt.Errorf("host %s is sealed, so the host-agent that runs on its machine makes its links: give its --control", host)
+			return fmt.Errorf("%s: host %s is sealed, so only the host-agent on its machine makes its links: run host-agent share there, with --control if that host-agent has this flag", session, host)
 		}
 		return nil
 	}

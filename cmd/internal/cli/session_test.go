@@ -67,3 +67,19 @@ func TestUnknownSessionIsNamed(t *testing.T) {
 		host.Close()
 	}
 }
+
+// TestSealedHostIsNamed has a sealed host, which closes the connection. relay share has no flag for its control socket, so
+// the error must name the command that makes the link.
+func TestSealedHostIsNamed(t *testing.T) {
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err == nil {
+			_ = ws.Close(websocket.StatusCode(ahp.CloseForbidden), "this host is sealed: pair this device")
+		}
+	}))
+	defer host.Close()
+	err := CheckSession(t.Context(), http.DefaultClient, host.URL, "token", "laptop", "x:/1")
+	if err == nil || !strings.HasPrefix(err.Error(), "x:/1: host laptop is sealed") || !strings.Contains(err.Error(), "run host-agent share there") {
+		t.Errorf("the check of a sealed host's session ends with %v; want an error that names the session, the host and the command", err)
+	}
+}
