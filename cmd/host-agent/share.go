@@ -278,8 +278,7 @@ func (c *unshareCmd) unshareSealed(ctx context.Context, s *streams, sharing *hos
 		}
 	}
 	if !is && len(named) > 0 {
-		return fmt.Errorf("the sealed host still admits the holders, because no control socket of its host-agent answers: once it runs, end each link there: host-agent devices --remove=%s",
-			printable(strings.Join(slices.Sorted(maps.Keys(named)), "; host-agent devices --remove="))), nil
+		return fmt.Errorf("the sealed host still admits the holders, because no control socket of its host-agent answers: once it runs, end each link there: %s", removals(named)), nil
 	}
 	links := slices.DeleteFunc(devices, func(d hostagent.DeviceInfo) bool { return d.People == 0 })
 	removed := slices.Clone(links)
@@ -296,4 +295,13 @@ func (c *unshareCmd) unshareSealed(ctx context.Context, s *streams, sharing *hos
 		still = errors.New("the sealed host has ended no link, because the relay names none of the host's links for this ID: host-agent devices lists them, and host-agent devices --remove=FINGERPRINT ends one")
 	}
 	return still, nil
+}
+
+// removals returns the commands that end links at a sealed host. The relay has named the fingerprints, so they may be any text.
+func removals(fingerprints map[string]bool) string {
+	var commands []string
+	for _, fingerprint := range slices.Sorted(maps.Keys(fingerprints)) {
+		commands = append(commands, "host-agent devices --remove="+quoted(printable(fingerprint)))
+	}
+	return strings.Join(commands, "; ")
 }

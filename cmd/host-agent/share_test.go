@@ -81,18 +81,22 @@ func TestUnshareOfASealedHostNeedsItsHostAgent(t *testing.T) {
 	relay, token, _, stop := runHostAgent(t, "--sealed", "--state-dir", t.TempDir())
 	from := hostFlags{TokenFile: token}
 	sharing := &hostagent.Sharing{Relays: []string{relay.URL()}, Token: from.token}
+	first, second := strings.Repeat("a", 22), strings.Repeat("b", 22)+";true"
 	for _, all := range []bool{false, true} {
-		link, err := sharing.Share(t.Context(), hostagent.ShareAsk{Session: sealedScheme + "fingerprint"})
+		link, err := sharing.Share(t.Context(), hostagent.ShareAsk{Session: sealedScheme + first})
 		if err != nil {
 			t.Fatal(err)
 		}
-		which := link.ID
+		which, want := link.ID, "host-agent devices --remove="+first
 		if all {
-			which = "--all"
+			if _, err := sharing.Share(t.Context(), hostagent.ShareAsk{Session: sealedScheme + second}); err != nil {
+				t.Fatal(err)
+			}
+			which, want = "--all", want+"; host-agent devices --remove='"+second+"'"
 		}
 		out, err := agent(t.Context(), t, "unshare", which, "--relay", relay.URL(), "--token-file", token, "--control", filepath.Join(t.TempDir(), "none"))
-		if err == nil || !strings.Contains(err.Error(), "host-agent devices --remove=fingerprint") {
-			t.Errorf("unshare %s = %q, %v; want an error that names the command for the host", which, out, err)
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("unshare %s = %q, %v; want an error that names the command for each link at the host", which, out, err)
 		}
 		if list, err := sharing.List(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("links after unshare %s: %v, %v; want none", which, list, err)
