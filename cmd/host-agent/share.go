@@ -280,7 +280,7 @@ func (c *unshareCmd) unshareSealed(ctx context.Context, s *streams, sharing *hos
 	if !is && len(named) > 0 {
 		return fmt.Errorf("the sealed host still admits the holders, because no control socket of its host-agent answers: once it runs, end each link there: %s", removals(named)), nil
 	}
-	links := slices.DeleteFunc(devices, func(d hostagent.DeviceInfo) bool { return d.People == 0 })
+	links := linksOf(devices)
 	removed := slices.Clone(links)
 	if !c.All {
 		removed = slices.DeleteFunc(removed, func(d hostagent.DeviceInfo) bool { return !named[d.Fingerprint] })
@@ -295,6 +295,12 @@ func (c *unshareCmd) unshareSealed(ctx context.Context, s *streams, sharing *hos
 		still = errors.New("the sealed host has ended no link, because the relay names none of the host's links for this ID: host-agent devices lists them, and host-agent devices --remove=FINGERPRINT ends one")
 	}
 	return still, nil
+}
+
+// linksOf returns the links among a sealed host's devices. The host also lists links whose time is over.
+func linksOf(devices []hostagent.DeviceInfo) []hostagent.DeviceInfo {
+	now := time.Now()
+	return slices.DeleteFunc(devices, func(d hostagent.DeviceInfo) bool { return d.People == 0 || !now.Before(d.End) })
 }
 
 // removals returns the commands that end links at a sealed host. The relay has named the fingerprints, so they may be any text.

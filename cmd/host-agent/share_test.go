@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,7 +108,7 @@ func TestUnshareOfASealedHostNeedsItsHostAgent(t *testing.T) {
 
 // TestUnshareAtASealedHostShowsTheEndedLink revokes links of a sealed host by their IDs. A relay that names the right
 // link has it ended at the host. If a relay names none of the host's links, unshare fails, because the host
-// still admits the link's holders.
+// still admits the link's holders. A link whose time is over admits nobody, and is not ended.
 func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 	t.Parallel()
 	relay, token, _, stop := runHostAgent(t)
@@ -120,9 +121,10 @@ func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	removed := make(chan string, 2)
+	var end atomic.Pointer[time.Time]
 	control := http.NewServeMux()
 	control.HandleFunc("GET /devices", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(hostagent.Devices{Devices: []hostagent.DeviceInfo{{Fingerprint: "linked", Session: "demo:/1", People: 64}, {Fingerprint: "owner"}}})
+		_ = json.NewEncoder(w).Encode(hostagent.Devices{Devices: []hostagent.DeviceInfo{{Fingerprint: "linked", Session: "demo:/1", People: 64, End: *end.Load()}, {Fingerprint: "owner"}}})
 	})
 	control.HandleFunc("POST /devices", func(w http.ResponseWriter, r *http.Request) {
 		var order hostagent.DeviceOrder
@@ -133,13 +135,17 @@ func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 	server := &http.Server{Handler: control}
 	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
+	over, later := time.Now(), time.Now().Add(time.Hour)
 	for _, test := range []struct {
 		session, removed, says string
+		end                    *time.Time
 	}{
-		{sealedScheme + "linked", "remove linked", ""},
-		{sealedScheme + "owner", "", "has ended no link"},
-		{"demo:/1", "", "has ended no link"},
+		{sealedScheme + "linked", "remove linked", "", &later},
+		{sealedScheme + "owner", "", "has ended no link", &later},
+		{"demo:/1", "", "has ended no link", &later},
+		{sealedScheme + "removed", "", "", &over},
 	} {
+		end.Store(test.end)
 		link, err := sharing.Share(t.Context(), hostagent.ShareAsk{Session: test.session})
 		if err != nil {
 			t.Fatal(err)
