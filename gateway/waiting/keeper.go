@@ -301,11 +301,12 @@ func (u *uses) add(key, at desk.Key, e *entry, subject string) (own bool) {
 }
 
 // fits reports whether another item of that size is within the limits, without these of
-// the person's items at the host.
+// the person's items at the host. A tenant may have as much as is free, so that no number
+// of tenants leaves nothing for others.
 func (u *uses) fits(bytes int, without use) bool {
 	bytes -= without.bytes
-	return u.all.bytes+bytes <= maxBytes && u.all.items-without.items < MaxRecords &&
-		u.tenant.items-without.items < ofTenant && u.tenant.bytes+bytes <= tenantBytes &&
+	return u.tenant.items-without.items < min(ofTenant, MaxRecords-u.all.items) &&
+		u.tenant.bytes+bytes <= min(tenantBytes, maxBytes-u.all.bytes) &&
 		u.host.items-without.items < ofHost && u.person.items-without.items < ofPerson
 }
 

@@ -46,6 +46,32 @@ func TestFinishedItemsStayUnlessTheirRoomIsEnough(t *testing.T) {
 	}
 }
 
+// TestItemsOfTenantsLeaveRoomForOthers: eight tenants leave as many of the largest items as
+// fit. Another tenant still has room.
+func TestItemsOfTenantsLeaveRoomForOthers(t *testing.T) {
+	k := &Keeper{items: map[desk.Key]*entry{}}
+	leave := func(tenant string, n int) (fits bool) {
+		e := entry{Stored{Who: auth.Client{Subject: fmt.Sprint("ada", n/ofPerson)}}, waiting.MaxItem}
+		e.Item.Expires = time.Now().Add(time.Hour).UnixMilli()
+		key := desk.Key{Tenant: tenant, Host: "laptop", ID: fmt.Sprint(n)}
+		k.coming = nil
+		if _, fits = k.reserveNow(&coming{key, e}); fits {
+			k.items[key] = &e
+		}
+		return fits
+	}
+	for i := range 8 {
+		n := 0
+		for leave(fmt.Sprint("loud", i), n) {
+			n++
+		}
+		t.Logf("tenant %d has left %d items", i, n)
+	}
+	if !leave("acme", 0) {
+		t.Error("another tenant's item was refused; want room for it")
+	}
+}
+
 // TestBatchIsBoundedWithItsAuthors fills a host with small items whose authors have long lists of
 // channels. The answer to the host-agent must fit into a NATS message, and further batches must
 // follow.
