@@ -257,12 +257,51 @@ func flagNames(n *kong.Node) (names []string) {
 	return names
 }
 
-// Resolve implements [kong.Resolver]. A variable of the environment has priority over the file.
+// Resolve implements [kong.Resolver]. A variable of the environment has priority over the file. Texts and times are as they are
+// written in the file: YAML reads 1.10 as a number, and kong reads the number 15 as nanoseconds.
 func (y yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if slices.ContainsFunc(flag.Envs, isSet) {
+	value := y.values[flag.Name]
+	if value == nil || slices.ContainsFunc(flag.Envs, isSet) {
 		return nil, nil
 	}
-	return y.values[flag.Name], nil
+	to, node := flag.Target.Type(), y.node(flag.Name)
+	list := to.Kind() == reflect.Slice && to.Elem().Kind() == reflect.String
+	if node == nil || !list && to.Kind() != reflect.String && to != reflect.TypeFor[time.Duration]() {
+		return value, nil
+	}
+	if !list || node.Kind != yaml.SequenceNode {
+		return y.text(node)
+	}
+	var texts []any
+	for _, item := range node.Content {
+		text, err := y.text(item)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	return texts, nil
+}
+
+// node returns a key's value, or nil if the key is part of an alias.
+func (y yamlFile) node(key string) *yaml.Node {
+	for i := 0; i+1 < len(y.keys); i += 2 {
+		if y.keys[i].Value == key {
+			return y.keys[i+1]
+		}
+	}
+	return nil
+}
+
+// text returns a single value as it is written.
+func (y yamlFile) text(node *yaml.Node) (string, error) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.Kind != yaml.ScalarNode {
+		return "", fmt.Errorf("%s, line %d: want a single value", y.name, node.Line)
+	}
+	return node.Value, nil
 }
 
 func isSet(variable string) bool {

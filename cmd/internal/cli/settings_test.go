@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMaskHidesSecretsOnly masks texts with and without secrets. Only the secrets must
@@ -144,5 +146,37 @@ func TestEnvironmentHasPriorityOverTheFile(t *testing.T) {
 	}
 	if app.All != "command line" || app.Both != "environment" || app.Own != "file" {
 		t.Errorf("the flags are from the %s, the %s and the %s; want the command line, the environment and the file", app.All, app.Both, app.Own)
+	}
+}
+
+// TestFileHasTextsAsWritten sets texts, lists of texts and times in a configuration file. A number there is the same text as on
+// the command line, so a time needs a unit.
+func TestFileHasTextsAsWritten(t *testing.T) {
+	for text, want := range map[string]string{
+		"zone: 1.10": "{1.10 [] 0s}", "zone: \"1\"": "{1 [] 0s}", "zone:": "{ [] 0s}", "log-format: json\nport: zone\nzone: 3": "{3 [zone] 0s}", "port: [80, 443-445]": "{ [80 443-445] 0s}", "port: 80": "{ [80] 0s}", "port: a,b": "{ [a b] 0s}",
+		"ping: 0": "{ [] 0s}", "ping: 1m": "{ [] 1m0s}", "a: &a 7\nzone: *a": "unknown flag a",
+		"ping: 15": "missing unit", "zone: [1]": "line 1: want a single value", "port: [[1]]": "line 1: want a single value",
+	} {
+		file := filepath.Join(t.TempDir(), "prog.yaml")
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var app struct {
+			Common
+			Flags struct {
+				Zone string
+				Port []string
+				Ping time.Duration
+			} `embed:""`
+		}
+		got := ""
+		if _, err := (Program{App: &app, Name: "prog", Prefix: "AHP_PROG"}).Parse([]string{"--config", file}, io.Discard, io.Discard); err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprint(app.Flags)
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%q gives %s; want %s", text, got, want)
+		}
 	}
 }
