@@ -77,6 +77,9 @@ func (c *installCmd) arguments(common ...string) ([]string, error) {
 	if parsed == nil {
 		return nil, fmt.Errorf("%q cannot run as a service; want the arguments of up or run", strings.Join(args, " "))
 	}
+	if command := slices.Concat(a.Up.Command, a.Run.Command); len(command) > 0 && command[0] != "--" {
+		args = slices.Insert(args, len(args)-len(command), "--") // so that its arguments are no flags of the service
+	}
 	if args[0] == "up" { // a service cannot ask for approval
 		file, err := a.Up.credentialsFile()
 		if err != nil {

@@ -356,6 +356,14 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), inUnit.Replace(file)) {
 		t.Errorf("the unit lacks the credential file %s, because the agent's command has a flag of this name:\n%s", file, text)
 	}
+	_, _ = do("uninstall")
+	if out, err := do("install", "up", "https://elsewhere.example.com", "true", "--config", "its-own"); err != nil {
+		t.Errorf("install with a command without --: %s, %v; want no error", out, err)
+	}
+	said, _ = os.ReadFile(unit)
+	if want := `/true" "--config" "its-own"`; !strings.Contains(string(said), want) {
+		t.Errorf("the unit lacks %s, the path and the arguments of a command:\n%s", want, said)
+	}
 	if err := os.Unsetenv("AHP_AGENT_CREDENTIALS_FILE"); err != nil {
 		t.Fatal(err)
 	}
