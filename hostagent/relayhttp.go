@@ -24,8 +24,9 @@ const relayTimeout = 8 * time.Second
 
 // Bounds of others' texts, in bytes.
 const (
-	maxAnswer = 16 << 10 // of a relay's response, or a request to the control socket
-	maxText   = 200      // of a text in an error or log message
+	maxResponse = 8 << 20  // of a relay's response, such as the links to a host with all their viewers
+	maxAnswer   = 16 << 10 // of a request to the control socket
+	maxText     = 200      // of a text in an error or log message
 )
 
 // newHTTPClient returns the default client for the relay's base URL. It does not
@@ -211,7 +212,7 @@ func exchange(client *http.Client, relay string, request *http.Request) (respons
 		return nil, nil, fmt.Errorf("relay %s cannot be reached: %w", relay, dialhint.Error(relay, unwrapURL(err)))
 	}
 	defer response.Body.Close()
-	data, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	data, err = io.ReadAll(io.LimitReader(response.Body, maxResponse))
 	if err != nil {
 		return nil, nil, fmt.Errorf("relay %s: %w", relay, dialhint.Error(relay, err))
 	}

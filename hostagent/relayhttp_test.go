@@ -400,3 +400,26 @@ func TestHostAgentReturnsToItsFirstRelay(t *testing.T) {
 		}
 	})
 }
+
+// TestManyLinksAreListed lists 256 links with 64 viewers each.
+func TestManyLinksAreListed(t *testing.T) {
+	viewers := strings.Repeat(`{"conn":"0123456789","address":"[2001:db8:1234:5678:9abc:def0:1234:5678]:12345","since":"2026-01-01T00:00:00.000000000Z"},`, 64)
+	link := `{"id":"abcdefghij","by":"host-agent of laptop","session":"ahp-session:/1","level":"look","people":64,"expires":"2026-01-01T00:00:00Z","watching":[` + strings.TrimSuffix(viewers, ",") + `]},`
+	list := `{"shares":[` + strings.TrimSuffix(strings.Repeat(link, 256), ",") + `]}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/agent/challenge" {
+			_ = json.NewEncoder(w).Encode(map[string]string{"challenge": "c", "tenant": "default", "host": "laptop"})
+			return
+		}
+		_, _ = w.Write([]byte(list))
+	}))
+	defer server.Close()
+	a, err := newAgent(t, func(*Config) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, err := (&Sharing{Relays: []string{server.URL}, Token: a.cfg.Token}).List(t.Context())
+	if err != nil || len(links) != 256 || len(links[255].Watching) != 64 {
+		t.Errorf("List returns %d links, %v; want 256 with 64 viewers", len(links), err)
+	}
+}
