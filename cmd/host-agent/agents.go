@@ -102,7 +102,7 @@ func (c *agentHostCmd) Run(ctx context.Context, s *streams) (err error) {
 	}
 	defer func() { err = errors.Join(err, host.Close()) }()
 	if c.Stdio {
-		return ended(ctx, host.ServeStdio(ctx, os.Stdin, s.out))
+		return ended(ctx, host.ServeStdio(ctx, cli.Stdin(ctx), s.out))
 	}
 	fmt.Fprintf(s.err, "Serving AHP clients at %s. Ctrl-C stops it.\n", c.Listen)
 	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}

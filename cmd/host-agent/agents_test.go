@@ -2,14 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ahprelay/test/acpagent"
+	"ahprelay/test/natssite"
 )
 
 // TestServiceHasAbsolutePaths checks the arguments with which a service runs agents.
@@ -103,6 +106,33 @@ func TestAgentHostIsPrivate(t *testing.T) {
 	if _, _, _, err := (&agentHostCmd{Listen: "127.0.0.1:0"}).listen(); err == nil {
 		t.Error("a loopback address without --token-file is accepted; want an error")
 	}
+}
+
+// TestAgentHostEndsAtAnInterrupt interrupts agent-host while its client sends nothing.
+func TestAgentHostEndsAtAnInterrupt(t *testing.T) {
+	in, client, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	was := os.Stdin
+	os.Stdin = in
+	defer func() { os.Stdin = was }()
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"agent-host", "--stdio", "--dir", t.TempDir(), "--folder", t.TempDir(), "--agent", "x", "--", "/bin/cat"}, io.Discard, io.Discard)
+	}()
+	interrupt()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("an interrupted agent-host ends with %v; want no error", err)
+		}
+	case <-time.After(natssite.Patience):
+		t.Error("an interrupted agent-host waits for its client; want its end")
+	}
+	_ = client.Close()
 }
 
 // TestUpRecognizesAgents gives host-agent up a command without --agent. up must find
