@@ -254,7 +254,7 @@ func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	}
 	ended, err := sharing.TakeBack(ctx, c.ID)
 	if err != nil {
-		return err
+		return errors.Join(still, err)
 	}
 	if _, err = fmt.Fprintf(s.out, "Revoked: %d. Their connections are closed.\n", ended); err != nil {
 		return err
@@ -263,7 +263,7 @@ func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 }
 
 // unshareSealed removes links at a sealed host, which itself decides who sees its sessions. still
-// is an error about links that the host may still admit, because its host-agent does not answer, or because
+// is an error about links that the host may still admit, because its host-agent does not answer or cannot remove them, or because
 // the relay, which alone knows IDs, names no link of the host for the ID.
 func (c *unshareCmd) unshareSealed(ctx context.Context, s *streams, sharing *hostagent.Sharing) (still, err error) {
 	control, devices, is := c.sealed(ctx, sharing)
@@ -287,7 +287,8 @@ func (c *unshareCmd) unshareSealed(ctx context.Context, s *streams, sharing *hos
 	}
 	for _, d := range removed {
 		if _, err := control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "remove", Device: d.Fingerprint}); err != nil {
-			return nil, err
+			still = errors.Join(still, fmt.Errorf("the sealed host still admits the holders of the link to %s: %w", printable(d.Session), err))
+			continue
 		}
 		fmt.Fprintf(s.err, "Ended at the host: the link to %s.\n", printable(d.Session))
 	}

@@ -108,7 +108,8 @@ func TestUnshareOfASealedHostNeedsItsHostAgent(t *testing.T) {
 
 // TestUnshareAtASealedHostShowsTheEndedLink revokes links of a sealed host by their IDs. A relay that names the right
 // link has it ended at the host. If a relay names none of the host's links, unshare fails, because the host
-// still admits the link's holders. A link whose time is over admits nobody, and is not ended.
+// still admits the link's holders. A link whose time is over admits nobody, and is not ended. The relay ends its own link in
+// any case, also if the host cannot end the link.
 func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 	t.Parallel()
 	relay, token, _, stop := runHostAgent(t)
@@ -124,12 +125,17 @@ func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 	var end atomic.Pointer[time.Time]
 	control := http.NewServeMux()
 	control.HandleFunc("GET /devices", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(hostagent.Devices{Devices: []hostagent.DeviceInfo{{Fingerprint: "linked", Session: "demo:/1", People: 64, End: *end.Load()}, {Fingerprint: "owner"}}})
+		_ = json.NewEncoder(w).Encode(hostagent.Devices{Devices: []hostagent.DeviceInfo{{Fingerprint: "linked", Session: "demo:/1", People: 64, End: *end.Load()}, {Fingerprint: "full", Session: "demo:/2", People: 64, End: *end.Load()}, {Fingerprint: "owner"}}})
 	})
 	control.HandleFunc("POST /devices", func(w http.ResponseWriter, r *http.Request) {
 		var order hostagent.DeviceOrder
 		_ = json.NewDecoder(r.Body).Decode(&order)
 		removed <- order.Do + " " + order.Device
+		if order.Device == "full" {
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte(`{"error":"the list is full"}`))
+			return
+		}
 		_, _ = w.Write([]byte("{}"))
 	})
 	server := &http.Server{Handler: control}
@@ -141,6 +147,7 @@ func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 		end                    *time.Time
 	}{
 		{sealedScheme + "linked", "remove linked", "", &later},
+		{sealedScheme + "full", "remove full", "still admits the holders of the link to demo:/2: host-agent: the list is full", &later},
 		{sealedScheme + "owner", "", "has ended no link", &later},
 		{"demo:/1", "", "has ended no link", &later},
 		{sealedScheme + "removed", "", "", &over},
@@ -160,6 +167,9 @@ func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 		}
 		if got != test.removed {
 			t.Errorf("unshare of the relay's link to %s orders %q at the host; want %q", test.session, got, test.removed)
+		}
+		if list, err := sharing.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("after unshare of the relay's link to %s, the relay has %v, %v; want no link", test.session, list, err)
 		}
 	}
 }
