@@ -134,10 +134,8 @@ func (c *accessCmd) pause(token string) time.Duration {
 // renewed returns a new token after a wait, and "" when ctx ends. It retries while the relay is unreachable, faulty or busy (429). A refusal is an error.
 func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device, wait time.Duration) (string, error) {
 	for {
-		select {
-		case <-ctx.Done():
+		if !passes(ctx, time.Now().Add(wait), time.Now) {
 			return "", nil
-		case <-time.After(wait):
 		}
 		token, err := c.token(ctx, d)
 		var refused *device.Refused
@@ -152,6 +150,22 @@ func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device, w
 		}
 		s.log.Warn("token not renewed", "effect", "trying again", "error", err)
 		wait = retryToken
+	}
+}
+
+// passes waits for a wall time, and returns false when ctx ends before. It looks at the wall time every retryToken, because a
+// timer stops while the machine sleeps, and tokens end nevertheless.
+func passes(ctx context.Context, until time.Time, wall func() time.Time) bool {
+	for {
+		left := until.Round(0).Sub(wall().Round(0))
+		if left <= 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(min(left, retryToken)):
+		}
 	}
 }
 

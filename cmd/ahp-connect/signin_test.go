@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ahprelay/auth"
@@ -199,4 +201,28 @@ func TestKeptTokenIsRenewedBeforeItsEnd(t *testing.T) {
 			t.Errorf("with --ttl %v, a token for %v is renewed after %v; want %v", test.ttl, test.left, got, test.want)
 		}
 	}
+}
+
+// TestKeptTokenIsRenewedAfterSleep lets the machine sleep for two hours while ahp-connect waits for half an hour: wall time goes
+// on, and timers stop. The wait must end soon after the sleep.
+func TestKeptTokenIsRenewedAfterSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept atomic.Int64
+		began := time.Now()
+		wall := func() time.Time { return time.Now().Add(time.Duration(slept.Load())) }
+		time.AfterFunc(time.Minute, func() { slept.Store(int64(2 * time.Hour)) })
+		if !passes(t.Context(), began.Add(30*time.Minute), wall) || time.Since(began) > time.Minute+retryToken {
+			t.Errorf("the wait ends after %v without the sleep; want an end soon after the sleep", time.Since(began))
+		}
+		slept.Store(0)
+		began = time.Now()
+		if !passes(t.Context(), began.Add(30*time.Minute), wall) || time.Since(began) != 30*time.Minute {
+			t.Errorf("without sleep, the wait ends after %v; want 30m", time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if passes(ctx, time.Now().Add(time.Hour), wall) {
+			t.Error("passes returns true after the end of its context; want false")
+		}
+	})
 }
