@@ -308,7 +308,7 @@ func linksOf(devices []hostagent.DeviceInfo) []hostagent.DeviceInfo {
 func removals(fingerprints map[string]bool) string {
 	var commands []string
 	for _, fingerprint := range slices.Sorted(maps.Keys(fingerprints)) {
-		commands = append(commands, "host-agent devices --remove="+quoted(printable(fingerprint)))
+		commands = append(commands, "host-agent devices --remove="+cli.Quoted(printable(fingerprint)))
 	}
 	return strings.Join(commands, "; ")
 }

@@ -12,7 +12,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,29 +107,19 @@ func (serve *runCmd) runLine() (string, error) {
 			line = append(line, "--no-"+flag.Name)
 		case values.Kind() == reflect.Slice:
 			for i := range values.Len() {
-				line = append(line, "--"+flag.Name, quoted(fmt.Sprint(values.Index(i))))
+				line = append(line, "--"+flag.Name, cli.Quoted(fmt.Sprint(values.Index(i))))
 			}
 		default:
-			line = append(line, "--"+flag.Name, quoted(fmt.Sprint(value)))
+			line = append(line, "--"+flag.Name, cli.Quoted(fmt.Sprint(value)))
 		}
 	}
 	if command := agents.Behind(serve.Command); len(command) > 0 {
 		line = append(line, "--")
 		for _, word := range command {
-			line = append(line, quoted(word))
+			line = append(line, cli.Quoted(word))
 		}
 	}
 	return strings.Join(line, " "), nil
-}
-
-// unquoted matches words that a shell takes as they are.
-var unquoted = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-func quoted(word string) string {
-	if unquoted.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // recognize asks a command without --agent whether it is a coding agent. Any other command

@@ -417,7 +417,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat("/run/systemd/system"); os.IsNotExist(err) {
-		if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "systemd does not run") || !strings.Contains(out, " up --no-qr ") {
+		if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "systemd does not run") || !strings.Contains(out, " up --no-qr --credentials-file '"+file+"' https://") {
 			t.Errorf("install without systemd: %s, %v; want an error with the command to run", out, err)
 		}
 		for _, command := range []string{"status", "uninstall"} {

@@ -177,7 +177,11 @@ func manageable(svc service.Service) error {
 // place installs the service, or leaves nothing behind.
 func (s *Service) place(svc service.Service) error {
 	if err := manageable(svc); err != nil {
-		return fmt.Errorf("install: %w; start the command yourself, with your service manager or as a container's command: %s %s", err, filepath.Base(os.Args[0]), strings.Join(s.Args, " "))
+		line := filepath.Base(os.Args[0])
+		for _, arg := range s.Args {
+			line += " " + Quoted(arg)
+		}
+		return fmt.Errorf("install: %w; start the command yourself, with your service manager or as a container's command: %s", err, line)
 	}
 	unit, err := s.unitFile()
 	if err != nil {
