@@ -107,7 +107,11 @@ func (serve *runCmd) runLine() (string, error) {
 			line = append(line, "--no-"+flag.Name)
 		case values.Kind() == reflect.Slice:
 			for i := range values.Len() {
-				line = append(line, "--"+flag.Name, cli.Quoted(fmt.Sprint(values.Index(i))))
+				item := fmt.Sprint(values.Index(i))
+				if flag.Tag.Sep != -1 { // -1: the flag takes no list
+					item = kong.JoinEscaped([]string{item}, flag.Tag.Sep)
+				}
+				line = append(line, "--"+flag.Name, cli.Quoted(item))
 			}
 		default:
 			line = append(line, "--"+flag.Name, cli.Quoted(fmt.Sprint(value)))

@@ -179,11 +179,15 @@ func TestOnlyJoinPrintsTheSameFlags(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the command is for a POSIX shell")
 	}
-	credential := write(t, "{}")
+	credential, folder := write(t, "{}"), filepath.Join(t.TempDir(), "a,b")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	comma := strings.ReplaceAll(folder, ",", `\,`)
 	args := []string{
-		"--allow", "look", "--approve-only", "ann's*", "--approve-only", "bob", "--allow-channel", "mock:/$HOME/*", "--allow-files", "--no-reverse",
+		"--allow", "look", "--approve-only", "ann's*", "--approve-only", "bob,ben", "--allow-channel", "mock:/$HOME/*", "--allow-files", "--no-reverse",
 		"--take-over", "--no-sentinel", "--no-canvas-loopback", "--canvas-deny-port", "80,443", "--resume", "7s", "--max-queued", "1000000", "--max-frame", "100000",
-		"--remember", "off", "--state-dir", "off", "--folder", t.TempDir(), "--no-bypass", "--upstream-token-file", credential, "--upstream", "ws://127.0.0.1:1",
+		"--remember", "off", "--state-dir", "off", "--folder", t.TempDir(), "--folder", comma, "--no-bypass", "--upstream-token-file", credential, "--upstream", "ws://127.0.0.1:1",
 		"--relay-plain", "--credentials-file", credential,
 	}
 	var out strings.Builder
