@@ -71,7 +71,7 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	if c.Enroll {
-		line, err := serve.runLine()
+		line, err := serve.runLine(*s.logs)
 		if err == nil {
 			_, err = fmt.Fprintln(s.out, line)
 		}
@@ -85,9 +85,13 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	return serve.Run(ctx, s)
 }
 
-// runLine returns a command line for a shell that serves the same host with the same flags.
-func (serve *runCmd) runLine() (string, error) {
-	shown := *serve
+// runLine returns a command line for a shell that serves the same host with the same flags, and the flags of all commands.
+func (serve *runCmd) runLine(common cli.Common) (string, error) {
+	common.Config = "" // the values of its flags are in serve
+	shown := struct {
+		cli.Common
+		runCmd
+	}{common, *serve}
 	parser, err := kong.New(&shown, programOptions...)
 	if err != nil {
 		return "", err

@@ -188,7 +188,7 @@ func TestOnlyJoinPrintsTheSameFlags(t *testing.T) {
 		"--allow", "look", "--approve-only", "ann's*", "--approve-only", "bob,ben", "--allow-channel", "mock:/$HOME/*", "--allow-files", "--no-reverse",
 		"--take-over", "--no-sentinel", "--no-canvas-loopback", "--canvas-deny-port", "80,443", "--resume", "7s", "--max-queued", "1000000", "--max-frame", "100000",
 		"--remember", "off", "--state-dir", "off", "--folder", t.TempDir(), "--folder", comma, "--no-bypass", "--upstream-token-file", credential, "--upstream", "ws://127.0.0.1:1",
-		"--relay-plain", "--credentials-file", credential,
+		"--relay-plain", "--credentials-file", credential, "--log-level", "debug", "--log-format", "json",
 	}
 	var out strings.Builder
 	if err := run(t.Context(), append(append([]string{"up", "--only-join"}, args...), "https://relay.example.com"), &out, t.Output()); err != nil {
@@ -205,8 +205,8 @@ func TestOnlyJoinPrintsTheSameFlags(t *testing.T) {
 			t.Fatalf("%q: %v", args, err)
 		}
 	}
-	if !reflect.DeepEqual(got.Run, want.Run) {
-		t.Errorf("up --only-join prints %s\n which serves with %+v; want %+v", out.String(), got.Run, want.Run)
+	if !reflect.DeepEqual(got.Run, want.Run) || got.Common != want.Common {
+		t.Errorf("up --only-join prints %s\n which serves with %+v and %+v; want %+v and %+v", out.String(), got.Run, got.Common, want.Run, want.Common)
 	}
 }
 
