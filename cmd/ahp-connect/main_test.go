@@ -308,6 +308,18 @@ func TestMCPServesAnAgent(t *testing.T) {
 	<-ended
 }
 
+// TestMCPEndsAtAnInterrupt interrupts ahp-connect mcp while the agent sends nothing, as agents stop such programs.
+func TestMCPEndsAtAnInterrupt(t *testing.T) {
+	_, tokenFile := newStack(t)
+	in, requests := io.Pipe()
+	defer requests.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if err := new(app).run(ctx, []string{"--state-dir", t.TempDir(), "mcp", "--relay", "http://127.0.0.1:1", "--token-file", tokenFile}, in, io.Discard, io.Discard); err != nil {
+		t.Errorf("an interrupted mcp ends with %v; want no error", err)
+	}
+}
+
 // TestOpenHidesTheToken opens a browser at the console. The token is in a file that
 // only the user can read, not in the command line.
 func TestOpenHidesTheToken(t *testing.T) {

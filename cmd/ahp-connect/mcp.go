@@ -24,7 +24,11 @@ func (c *mcpCmd) Run(ctx context.Context, s *streams) error {
 	in, end := unblock(s.in)
 	defer end()
 	door := mcpdoor.New(mcpdoor.Config{Relays: relays, Level: c.Level, Fixed: c.TokenFile != "", Log: s.log})
-	return door.Run(ctx, cli.BuildVersion(), &mcp.IOTransport{Reader: io.NopCloser(in), Writer: keepOpen{s.out}})
+	err = door.Run(ctx, cli.BuildVersion(), &mcp.IOTransport{Reader: io.NopCloser(in), Writer: keepOpen{s.out}})
+	if ctx.Err() != nil {
+		return nil // the agent has stopped this program
+	}
+	return err
 }
 
 // keepOpen is a writer whose Close does nothing.
