@@ -168,7 +168,7 @@ export class Link {
     // A restarted host has lost the tokens.
     if (sync.fresh) for (const resource of this.tokens.keys()) this.again(resource);
     for (const { resource, state } of sync.snapshots) if ((state as ChatState | undefined)?.turns) this.#givers(resource);
-    this.tidy();
+    this.#tidy();
     // Events about the session list are not numbered, so they are not replayed.
     this.list();
     this.keepPrivate().catch(() => { this.privates = null; });
@@ -209,9 +209,12 @@ export class Link {
     this.#on.draw();
   }
 
-  /** Unsubscribes from channels that are not needed any more. */
+  /** Unsubscribes from channels that are not needed any more. The answer to reconnect may have their states, so it comes first. */
   tidy(): void {
-    if (!this.live && this.conn?.state.name !== 'greeting') return;
+    if (this.live) this.#tidy();
+  }
+
+  #tidy(): void {
     const keep = new Set([ROOT, ...this.#on.wanted(this)]);
     for (const channel of [...this.conn!.subscriptions]) {
       if (keep.has(channel)) continue;

@@ -235,9 +235,7 @@ export class Connection {
   }
 
   unsubscribe(channel: string): void {
-    if (this.subscriptions.delete(channel) && this.live) {
-      this.#send({ jsonrpc: '2.0', method: 'unsubscribe', params: { channel } });
-    }
+    if (this.subscriptions.delete(channel)) this.#send({ jsonrpc: '2.0', method: 'unsubscribe', params: { channel } });
   }
 
   /** Sends an action and returns its clientSeq. The host echoes it with origin {clientId, clientSeq}. */

@@ -896,18 +896,18 @@ test('a prompt that the host has not accepted outlives the page', (t) => {
   assert.equal(kept.size, 0);
 });
 
-/** Returns a link to a host that has answered initialize, and its socket. The link stops at the test's end. */
-async function connected(t) {
+/** Returns a link to a host that has answered initialize, and its sockets. The link stops at the test's end. */
+async function connected(t, wanted = () => []) {
   const made = [];
   Object.assign(globalThis, { location: { origin: 'http://relay' }, WebSocket: class extends FakeSocket { constructor() { super(); made.push(this); } } });
-  const link = new Link('laptop', { token: () => 't', wanted: () => [], state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
+  const link = new Link('laptop', { token: () => 't', wanted, state() {}, action() {}, notification() {}, mcp() {}, request() {}, fresh() {}, draw() {} });
   t.after(() => link.stop());
   link.connect();
   for (let i = 0; i < 20; i++) await Promise.resolve(); // the host's pin is looked up first
   const [socket] = made;
   socket.open();
   await socket.answer('initialize', { result: { protocolVersion: '1.0.0', serverSeq: 5, snapshots: [] } });
-  return { link, socket };
+  return { link, socket, made };
 }
 
 // Sends the list of sessions in two pages, and changes between them. The changes are newer than the first page, so they
@@ -1006,4 +1006,24 @@ test('an endless list of empty pages of tools ends', async () => {
   const calls = new McpCalls({ mcp });
   Object.assign(globalThis, had);
   assert.deepEqual(await calls.toolsOf('mcp://h/1'), []);
+});
+
+// Leaves a session while the host has not answered reconnect. The answer has the session's state, which must not come
+// back: no later reconnect would ask for its changes, and the page would show it as live. The host must stop to send it.
+test('a session that is left during a reconnect stays left', async (t) => {
+  let open = ['s:/1'];
+  const { link, socket, made } = await connected(t, () => open);
+  const snapshots = [ROOT, 's:/1'].map((resource) => ({ resource, state: {}, fromSeq: 5 }));
+  socket.give({ jsonrpc: '2.0', id: socket.sent.find((m) => m.method === 'subscribe').id, result: { snapshot: snapshots[1] } });
+  await new Promise((done) => { setImmediate(done); });
+  assert.ok(link.store.get('s:/1'));
+  socket.lose(1006);
+  link.conn.wake();
+  await new Promise((done) => { setImmediate(done); });
+  made[1].open();
+  open = [];
+  link.tidy();
+  assert.deepEqual((await made[1].answer('reconnect', { result: { type: 'snapshot', snapshots } })).subscriptions, [ROOT, 's:/1']);
+  assert.equal(link.store.get('s:/1'), undefined);
+  assert.deepEqual(made[1].sent.filter((m) => m.method === 'unsubscribe').map((m) => m.params.channel), ['s:/1']);
 });

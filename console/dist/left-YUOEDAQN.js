@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-FG7WSXDX.js";import"./chunk-B5C3TX43.js";import"./chunk-PNABUG6L.js";import"./chunk-E43XHACQ.js";import"./chunk-RGFNBQS2.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-3S6J73VL.js";import"./chunk-PEMZZ5N2.js";import"./chunk-26WMZINT.js";import"./chunk-JHCGUPJU.js";import"./chunk-QGOB5D5D.js";import"./chunk-E43XHACQ.js";import"./chunk-RGFNBQS2.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};
