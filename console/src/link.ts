@@ -167,8 +167,8 @@ export class Link {
     this.errors.clear();
     // A restarted host has lost the tokens.
     if (sync.fresh) for (const resource of this.tokens.keys()) this.again(resource);
-    for (const { resource, state } of sync.snapshots) if ((state as ChatState | undefined)?.turns) this.#givers(resource);
     this.#tidy();
+    for (const channel of this.conn!.subscriptions) if (this.store.get<ChatState>(channel)?.turns) this.#givers(channel);
     // Events about the session list are not numbered, so they are not replayed.
     this.list();
     this.keepPrivate().catch(() => { this.privates = null; });
@@ -247,7 +247,7 @@ export class Link {
   async #givers(channel: string, pause = 0): Promise<void> {
     const from = this.conn;
     if (pause) await new Promise((resolve) => { setTimeout(resolve, pause); });
-    if (from !== this.conn || !this.live) return;
+    if (from !== this.conn) return;
     const said = await from!.request('relay/answers', { channel }).catch(() => undefined);
     if (!said || from !== this.conn) return;
     this.store.given(channel, said.answers);

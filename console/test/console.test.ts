@@ -1027,3 +1027,24 @@ test('a session that is left during a reconnect stays left', async (t) => {
   assert.equal(link.store.get('s:/1'), undefined);
   assert.deepEqual(made[1].sent.filter((m) => m.method === 'unsubscribe').map((m) => m.params.channel), ['s:/1']);
 });
+
+// Has a different person answer a tool call while the connection is lost. The page must ask for that person's name after
+// the reconnect, in both forms of its answer.
+test('the page learns who has answered while it was not connected', async (t) => {
+  const answer = { type: 'chat/toolCallConfirmed', turnId: 't', toolCallId: 'c', approved: true };
+  const snapshot = { resource: chat, state: { turns: [] }, fromSeq: 5 };
+  for (const result of [{ type: 'snapshot', snapshots: [snapshot] }, { type: 'replay', actions: [{ channel: chat, action: answer, serverSeq: 6 }] }]) {
+    const { link, socket, made } = await connected(t, () => [chat]);
+    socket.give({ jsonrpc: '2.0', id: socket.sent.find((m) => m.method === 'subscribe').id, result: { snapshot } });
+    await new Promise((done) => { setImmediate(done); });
+    socket.lose(1006);
+    link.conn.wake();
+    await new Promise((done) => { setImmediate(done); });
+    made[1].open();
+    await made[1].answer('reconnect', { result });
+    const { id } = made[1].sent.find((m) => m.method === 'relay/answers') ?? assert.fail(`after a ${result.type}, nobody is asked`);
+    made[1].give({ jsonrpc: '2.0', id, result: { answers: [{ type: 'chat/toolCallConfirmed', id: 'c', subject: 'ada' }] } });
+    await new Promise((done) => { setImmediate(done); });
+    assert.equal(link.store.giverOf(chat, 'chat/toolCallConfirmed', 'c'), 'ada');
+  }
+});

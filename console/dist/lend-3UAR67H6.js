@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-UE2BRG75.js";import"./chunk-MMWFWDAC.js";import"./chunk-26WMZINT.js";import"./chunk-G3CM7G6Q.js";import"./chunk-NPTTQVPI.js";import"./chunk-IAESM5RI.js";import"./chunk-EGFF57YN.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

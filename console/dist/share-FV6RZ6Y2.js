@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-H7QUM3EX.js";import"./chunk-UWXDL4IO.js";import"./chunk-MMWFWDAC.js";import"./chunk-26WMZINT.js";import"./chunk-G3CM7G6Q.js";import"./chunk-NPTTQVPI.js";import"./chunk-IAESM5RI.js";import"./chunk-EGFF57YN.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};
