@@ -420,7 +420,7 @@ export class Connection {
 
   // #check detects dead connections, which browsers do not report.
   #check(): void {
-    if (!this.#socket || 'onlife' in this.#socket) return; // a sealed connection watches itself
+    if (this.#socket ? 'onlife' in this.#socket : this.state.name !== 'connecting') return; // a sealed connection watches itself
     const now = Date.now();
     if (this.#heard < this.#asked) {
       if (now - this.#asked < patience) return;

@@ -295,6 +295,25 @@ test('silence causes a ping, then a new connection', async (t) => {
   c.conn.stop();
 });
 
+// Has what a connection needs before its socket, such as a token, never come. The page must say so and try again. A socket
+// that comes after all is closed.
+test('a socket that does not come is given up', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'], now: 1_800_000_000_000 });
+  t.after(() => mock.timers.reset());
+  const asked = [];
+  const conn = new Connection({ clientId: 'me', open: () => new Promise((resolve) => { asked.push(resolve); }), on: { state() {}, sync() {}, action() {}, notification() {}, mcp() {} } });
+  conn.start();
+  mock.timers.tick(30_000);
+  assert.deepEqual([conn.state.name, conn.state.reason], ['retrying', 'no answer for 25 s']);
+  mock.timers.tick(1000);
+  assert.deepEqual([conn.state.name, asked.length], ['connecting', 2]);
+  const late = new FakeSocket();
+  asked[0](late);
+  await new Promise((done) => { setImmediate(done); });
+  assert.deepEqual([late.readyState, conn.socket], [3, null]);
+  conn.stop();
+});
+
 test('a wake replaces a dead connection and keeps a slow connection', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
   t.after(() => mock.timers.reset());

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-EP2GCUPF.js";import"./chunk-OMSRMUHN.js";import"./chunk-3UXUCMPO.js";import"./chunk-IAESM5RI.js";import"./chunk-EGFF57YN.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

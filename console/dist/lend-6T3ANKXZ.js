@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-GY5CS33Z.js";import"./chunk-MMWFWDAC.js";import"./chunk-26WMZINT.js";import"./chunk-GPJH6D4H.js";import"./chunk-NPTTQVPI.js";import"./chunk-IAESM5RI.js";import"./chunk-EGFF57YN.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

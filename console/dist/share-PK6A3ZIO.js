@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-3YMXLNLK.js";import"./chunk-UWXDL4IO.js";import"./chunk-MMWFWDAC.js";import"./chunk-26WMZINT.js";import"./chunk-GPJH6D4H.js";import"./chunk-NPTTQVPI.js";import"./chunk-IAESM5RI.js";import"./chunk-EGFF57YN.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};
