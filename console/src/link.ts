@@ -168,6 +168,7 @@ export class Link {
     // A restarted host has lost the tokens.
     if (sync.fresh) for (const resource of this.tokens.keys()) this.again(resource);
     this.#tidy();
+    if (!this.conn!.subscriptions.has(ROOT)) this.#subscribe(ROOT); // the answer to reconnect has left it out
     for (const channel of this.conn!.subscriptions) if (this.store.get<ChatState>(channel)?.turns) this.#givers(channel);
     // Events about the session list are not numbered, so they are not replayed.
     this.list();
@@ -271,7 +272,7 @@ export class Link {
       const snapshot = await from.subscribe(channel, isChat ? { view: { turns: turnsShown } } : {});
       if (from !== this.conn) return;
       this.opening.delete(channel);
-      if (!this.#on.wanted(this).includes(channel)) {
+      if (channel !== ROOT && !this.#on.wanted(this).includes(channel)) {
         from.unsubscribe(channel); // the user has left the session
         return;
       }

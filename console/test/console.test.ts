@@ -1067,3 +1067,21 @@ test('the page learns who has answered while it was not connected', async (t) =>
     assert.equal(link.store.giverOf(chat, 'chat/toolCallConfirmed', 'c'), 'ada');
   }
 });
+
+// Has a host leave the root's state out of its answer to reconnect. The page must ask for it: without it, there are no
+// agents, and no button for a new session.
+test('the root is followed after each reconnect', async (t) => {
+  for (const result of [{ type: 'snapshot', snapshots: [] }, { type: 'replay', actions: [], missing: [ROOT] }]) {
+    const { link, socket, made } = await connected(t);
+    link.store.snapshot({ resource: ROOT, state: { agents: [{ provider: 'a' }] }, fromSeq: 5 });
+    socket.lose(1006);
+    link.conn.wake();
+    await new Promise((done) => { setImmediate(done); });
+    made[1].open();
+    await made[1].answer('reconnect', { result });
+    const { id } = made[1].sent.find((m) => m.method === 'subscribe' && m.params.channel === ROOT) ?? assert.fail('the root is not asked for');
+    made[1].give({ jsonrpc: '2.0', id, result: { snapshot: { resource: ROOT, state: { agents: [{ provider: 'b' }] }, fromSeq: 6 } } });
+    await new Promise((done) => { setImmediate(done); });
+    assert.deepEqual([link.store.agents.map((a) => a.provider), link.conn.subscriptions.has(ROOT)], [['b'], true]);
+  }
+});
