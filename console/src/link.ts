@@ -318,7 +318,8 @@ export class Link {
       await this.authenticate(resource, had.token, had.renew);
     } catch (err) {
       if (!expired && !(err instanceof RpcError)) return; // the connection was lost
-      if (this.tokens.get(resource) === had) this.tokens.delete(resource);
+      if (this.tokens.get(resource) !== had) return; // a different call renews it, or the user has signed in again
+      this.tokens.delete(resource);
       const next = await had.renew?.().catch(() => undefined);
       if (next) await this.authenticate(resource, next.token, next.renew).catch(() => {});
       this.#on.draw();

@@ -1085,3 +1085,27 @@ test('the root is followed after each reconnect', async (t) => {
     assert.deepEqual([link.store.agents.map((a) => a.provider), link.conn.subscriptions.has(ROOT)], [['b'], true]);
   }
 });
+
+// Has a host ask twice for a token that it refuses. The page must renew the token once: a server that gets the same
+// refresh token twice may end the whole sign-in.
+test('a refused token is renewed once', async (t) => {
+  const { link, socket } = await connected(t);
+  const resource = 'https://api.example';
+  const turns = () => new Promise((done) => { setImmediate(done); });
+  const answers = async (answer) => {
+    for (const { id } of socket.sent.splice(0).filter((m) => m.method === 'authenticate')) socket.give({ jsonrpc: '2.0', id, ...answer });
+    await turns();
+  };
+  const renewals = [];
+  link.tokens.set(resource, { token: 'old', renew: () => new Promise((resolve) => { renewals.push(resolve); }) });
+  link.again(resource);
+  link.again(resource);
+  link.again(resource, true);
+  await turns();
+  await answers({ error: { code: -32007, message: 'expired' } });
+  assert.equal(renewals.length, 1);
+  renewals[0]({ token: 'new' });
+  await turns();
+  await answers({ result: {} });
+  assert.equal(link.tokens.get(resource).token, 'new');
+});
