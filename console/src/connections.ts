@@ -4,7 +4,6 @@ import { accountOf, tokenOf, type Account, type Accounts } from './accounts';
 import type { Pane } from './address';
 import type { ChatState, Envelope, Params } from './ahp';
 import type { Conversation } from './conversation';
-import { DEVICE } from './device';
 import type { Hosts } from './hosts';
 import type { Lender } from './lend';
 import { Link } from './link';
@@ -150,13 +149,12 @@ export class Connections {
   #expired(link: Link, reason: string): void {
     const page = this.#page;
     const account = accountOf(link.host);
-    if (account) {
-      link.stop(); // with a key, the page gets a newer token; otherwise the answer gives the reason
-      page.accounts.ask(account).then((why) => { if (!why && !account.token && !link.conn && this.all.get(link.host) === link) link.connect(); });
-    } else if (page.token === DEVICE) {
-      link.stop(); // a device gets a newer token, unless it was removed; then the host list reports that
-      page.hosts.refresh().then(() => { if (page.token === DEVICE && !link.conn) link.connect(); });
-    } else page.expired(reason);
+    if (!account) {
+      page.expired(reason);
+      return;
+    }
+    link.stop();
+    page.accounts.ask(account); // the answer gives the reason
   }
 
   #action(link: Link, envelope?: Envelope): void {

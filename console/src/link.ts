@@ -2,7 +2,7 @@
 
 import { code, Connection, ROOT, RpcError, type ConnectionState } from './rpc';
 import { elsewhere, linkOf, marked, pinOf } from './pins';
-import { dial, opens, type HostInfo } from './relay';
+import { dial, opens, renews, type HostInfo } from './relay';
 import type { SealedSocket } from './sealed/socket';
 import { array, Store } from './store';
 import type { Granted } from './oauth';
@@ -111,6 +111,7 @@ export class Link {
     const conn: Connection = new Connection({
       clientId,
       open: () => this.#open(),
+      renews: () => renews(this.#on.token()),
       on: {
         state: (state) => {
           const { socket } = conn;

@@ -84,6 +84,9 @@ function wayOf(token: string): { base: string; bearer?: string; account?: Accoun
   return { base: relay(), bearer: token === device.DEVICE ? undefined : token };
 }
 
+/** Whether each connection for a token gets a newer token, made with a key of this browser. */
+export const renews = (token: string) => wayOf(token).bearer === undefined;
+
 /** Sends the relay a request with a token. */
 export async function ask<T = object>(token: string, method: string, path: string, json?: object): Promise<Answer<T>> {
   const { base, bearer, account } = wayOf(token);

@@ -114,6 +114,7 @@ export class Connection {
   lastSeen: number | null = null; // serverSeq; null before initialize
 
   #open: () => Socket | Promise<Socket>;
+  #renews: () => boolean;
   #on: ConnectionEvents;
   #clientId: string;
   #socket: Socket | null = null;
@@ -128,9 +129,10 @@ export class Connection {
   #retry: Timer | undefined;
   #watch: Timer | undefined;
 
-  /** open returns a new WebSocket to the host, or a promise of one. */
-  constructor({ open, clientId, on }: { open: () => Socket | Promise<Socket>; clientId: string; on: ConnectionEvents }) {
+  /** open returns a new WebSocket to the host, or a promise of one. renews reports whether each has a newer token. */
+  constructor({ open, renews = () => false, clientId, on }: { open: () => Socket | Promise<Socket>; renews?: () => boolean; clientId: string; on: ConnectionEvents }) {
     this.#open = open;
+    this.#renews = renews;
     this.#clientId = clientId;
     this.#on = on;
   }
@@ -441,7 +443,8 @@ export class Connection {
   #lost(closeCode: number, reason: string): void {
     this.#socket = null;
     this.#failCalls();
-    const action = afterClose(closeCode);
+    const said = afterClose(closeCode);
+    const action = said === 'token' && this.#renews() ? 'now' : said;
     if (action === 'stop' || action === 'token') {
       this.#end(action, closeCode, reason);
       return;

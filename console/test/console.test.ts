@@ -196,10 +196,10 @@ class FakeSocket {
   }
 }
 
-function connection() {
+function connection(renews) {
   const made = { sockets: [], syncs: [], get socket() { return this.sockets.at(-1); } };
   const conn = new Connection({
-    clientId: 'me',
+    clientId: 'me', renews,
     open: () => made.sockets[made.sockets.push(new FakeSocket()) - 1],
     on: { state() {}, sync: (s) => made.syncs.push(s), action() {}, notification() {} },
   });
@@ -207,8 +207,8 @@ function connection() {
   return made;
 }
 
-async function live() {
-  const c = connection();
+async function live(renews) {
+  const c = connection(renews);
   c.conn.start();
   c.socket.open();
   await c.socket.answer('initialize', { result: { protocolVersion: '0.9.0', serverSeq: 5, snapshots: [] } });
@@ -282,6 +282,26 @@ test('close codes from 4500 on end the connection', async (t) => {
   mock.timers.tick(60_000);
   assert.equal(c.sockets.length, 1);
   assert.deepEqual([c.conn.state.name, c.conn.state.action], ['ended', 'stop']);
+});
+
+// Ends the token of a connection whose next socket has a newer token, as after a phone's sleep. The connection must resume,
+// and wait between the attempts of a relay that ends each token at once.
+test('a connection with a key outlives its token', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.after(() => mock.timers.reset());
+  const c = await live(() => true);
+  let waits = 0;
+  for (let n = 0; n < 6; n++) {
+    c.socket.lose(4501, 'token expired');
+    assert.deepEqual([c.conn.state.name, c.conn.state.code], ['retrying', 4501]);
+    waits = c.conn.state.at - Date.now();
+    mock.timers.tick(15_000);
+    assert.equal(c.sockets.length, n + 2);
+    c.socket.open();
+    await c.socket.answer('reconnect', { result: { type: 'replay', actions: [] } });
+  }
+  assert.ok(waits > 4000, `${waits} ms before the sixth attempt`);
+  c.conn.stop();
 });
 
 test('silence causes a ping, then a new connection', async (t) => {

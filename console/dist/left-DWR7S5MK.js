@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-Q5HBRA4B.js";import"./chunk-4LIWMDRI.js";import"./chunk-6LZOLL4C.js";import"./chunk-MUSJYY7F.js";import"./chunk-ZYB36FCS.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

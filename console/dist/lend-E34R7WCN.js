@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-HCH6JKX3.js";import"./chunk-ORABU2MF.js";import"./chunk-26WMZINT.js";import"./chunk-LJ2IGTJF.js";import"./chunk-Q6BHJPNV.js";import"./chunk-MUSJYY7F.js";import"./chunk-ZYB36FCS.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

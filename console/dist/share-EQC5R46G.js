@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-IXL6LHYJ.js";import"./chunk-GGLEX7JG.js";import"./chunk-ORABU2MF.js";import"./chunk-26WMZINT.js";import"./chunk-LJ2IGTJF.js";import"./chunk-Q6BHJPNV.js";import"./chunk-MUSJYY7F.js";import"./chunk-ZYB36FCS.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};
