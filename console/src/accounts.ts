@@ -140,6 +140,8 @@ export interface AccountsPage {
 
 export class Accounts {
   #known = new Map<string, Known>(); // by name
+  #round = 0; // number of the last request
+  #answered = new Map<string, number>(); // by name: the request of the newest answer; answers to earlier requests are ignored
   #page: AccountsPage;
 
   constructor(page: AccountsPage) {
@@ -183,6 +185,7 @@ export class Accounts {
 
   /** Requests the hosts of an account. Returns why that failed, or ''. */
   async ask(account: Account): Promise<string> {
+    const round = ++this.#round;
     const before = () => this.#known.get(account.name) ?? { hosts: [], grant: null, subject: '' }; // a stored list may be loaded in the meantime
     const next = await this.#page.askAs<HostList>(`@${account.name}`, 'GET', 'api/hosts').then(({ status, body }): Known => {
       if (status === 200) return { hosts: array(body.hosts).map((h) => ({ ...h, host: `${h.host}@${account.name}` })), grant: body.token ?? null, why: '', subject: String(body.token?.subject ?? ''), signedOut: false };
@@ -190,7 +193,8 @@ export class Accounts {
       const signedOut = status === 401;
       return { hosts: signedOut ? [] : before().hosts, grant: signedOut ? null : before().grant, why, subject: before().subject, signedOut };
     }, () => ({ ...before(), why: t`The relay is unreachable, or does not admit this page.`, signedOut: false }));
-    if (!all.some((a) => a.name === account.name)) return next.why; // removed in the meantime
+    if (!all.some((a) => a.name === account.name) || round < (this.#answered.get(account.name) ?? 0)) return next.why; // removed in the meantime, or late
+    this.#answered.set(account.name, round);
     this.#known.set(account.name, next);
     if (next.signedOut) this.#page.signedOut(account);
     this.#page.listed();

@@ -299,6 +299,30 @@ test('a slow network delays the list of hosts, and does not prevent it', async (
   assert.deepEqual(names(), []);
 });
 
+// Requests the hosts of a further account again before each answer. An answer that comes after a later one must not count.
+test('a late list of an account\'s hosts does not replace a newer one', async (t) => {
+  const { Accounts, tookChange } = await import('../src/accounts');
+  const had = globalThis.localStorage;
+  t.after(() => { Object.assign(globalThis, { localStorage: had }); tookChange(null); });
+  Object.assign(globalThis, { localStorage: { getItem: (k: string) => (k === 'ahp-accounts' ? '[{"name":"work","relay":"https://b.example"}]' : null) } });
+  tookChange(null);
+  const answers: any[] = [];
+  let out = 0;
+  const all = new Accounts({ askAs: () => new Promise<any>((resolve, reject) => { answers.push({ resolve, reject }); }), listed() {}, signedOut() { out++; } });
+  for (let n = 0; n < 4; n++) all.look();
+  const turns = () => new Promise((done) => { setImmediate(done); });
+  const names = () => all.hosts().map((h) => h.host);
+  answers[0].resolve({ status: 200, body: { hosts: [{ host: 'first' }] } });
+  await turns();
+  assert.deepEqual(names(), ['first@work']);
+  answers[3].resolve({ status: 200, body: { hosts: [{ host: 'fourth' }] } });
+  await turns();
+  answers[1].resolve({ status: 401, body: {} });
+  answers[2].reject(new TypeError('no network'));
+  await turns();
+  assert.deepEqual([names(), all.of({ name: 'work', relay: '' })!.why, out], [['fourth@work'], '', 0]);
+});
+
 // Prints more than the page keeps of a terminal, in small pieces. The view prints a piece that continues the text, and
 // anything else from the start: the page must not shorten the text at each piece.
 test('a terminal with much output is not printed anew at each piece', async () => {

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-TRRDLFUW.js";import"./chunk-7SDDWLB5.js";import"./chunk-HJOYREVP.js";import"./chunk-VRBSREW2.js";import"./chunk-MT6O5X54.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};
