@@ -29,6 +29,8 @@ export interface AbsentPage {
   draw(): void;
 }
 
+const again = 15_000; // ms before an account's items are loaded again after a failure
+
 /** An account's part: its items, once they are known. */
 interface Part { left?: Leaving }
 
@@ -57,7 +59,9 @@ export class Absent {
         const left = new Leaving(this.#pageOf(at, accountOf(at)));
         await left.start();
         made.left = left;
-      }).catch(() => {}); // a browser without X25519 cannot leave items
+      }).catch(() => { // a bad network; or a browser without X25519, which cannot leave items
+        setTimeout(() => { if (this.#parts.get(at) === made) this.#parts.delete(at); }, again);
+      });
     }
     part.left?.look();
   }

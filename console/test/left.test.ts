@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
+import { mock, test } from 'node:test';
 import { base64url, fromBase64url, nameOfHost, textOf, type Bytes } from '../src/sealed/bytes';
 import { newSecret } from '../src/sealed/keys';
 import { base64, openLetter } from '../src/sealed/letter';
@@ -181,4 +181,28 @@ test('a slow network delays the list of items, and does not prevent it', async (
   assert.deepEqual(await answer(0, 'first'), ['first']);
   assert.deepEqual(await answer(2, 'third'), ['third']);
   assert.deepEqual(await answer(1, 'second'), ['third']);
+});
+
+// Opens a page whose first request for what it needs is lost, as on a bad network. The page must try again, and offer to
+// leave items without a reload.
+test('items are loaded again after a failure', async (t) => {
+  Object.assign(globalThis, { indexedDB: database(), localStorage: { getItem: () => null } });
+  t.after(() => { delete (globalThis as any).localStorage; });
+  const { Absent } = await import('../src/absent');
+  let tries = 0;
+  const absent = new Absent({
+    byDevice: true, token: 'device', links: new Map(), hosts: { all: [], own: [], staleAt: () => false }, accounts: {}, rights: { narrowAt: () => false, grantAt: () => null },
+    requests: { askAt: async () => ({ status: 200, body: { items: [] } }) }, draw() {},
+    who: async () => { if (++tries === 1) throw new TypeError('Failed to fetch'); return 'who'; },
+  } as any);
+  mock.timers.enable({ apis: ['setTimeout'] });
+  for (let second = 0; second < 60 && tries < 2; second++) {
+    absent.follow();
+    for (let n = 0; n < 20; n++) await new Promise((done) => { setImmediate(done); });
+    mock.timers.tick(1000);
+  }
+  mock.timers.reset();
+  assert.equal(tries, 2);
+  for (let n = 0; n < 1000 && !absent.at('laptop'); n++) await new Promise((done) => { setTimeout(done, 10); });
+  assert.ok(absent.at('laptop'));
 });
