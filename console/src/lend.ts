@@ -7,6 +7,7 @@
 import { Camera, type Picture } from './camera';
 import { RpcError } from './rpc';
 import type { Link } from './link';
+import { keep } from './storage';
 import { array, isObject, text } from './store';
 import type { CanvasState, JsonObject, Params } from './ahp';
 
@@ -329,5 +330,5 @@ function stored(): Map<string, Kind[]> {
 }
 
 function store(lent: Map<string, Kind[]>): void {
-  sessionStorage.setItem(lentKey, JSON.stringify(Object.fromEntries(lent)));
+  keep(sessionStorage, lentKey, JSON.stringify(Object.fromEntries(lent)));
 }

@@ -1,9 +1,9 @@
 // The relay's HTTP interface, and the token for it.
 
-import './storage';
 import { accountOf, bare, type Account } from './accounts';
 import * as device from './device';
 import { relay } from './pins';
+import { keep } from './storage';
 import { t } from './language';
 
 const tokenKey = 'ahp-relay-token';
@@ -21,8 +21,8 @@ export function stored(): string {
 export function keepToken(token: string): void {
   if (token === device.DEVICE) return; // the browser stores a device's key elsewhere
   if (token) {
-    sessionStorage.setItem(tokenKey, token);
-    if (localStorage.getItem(tokenKey) !== null) localStorage.setItem(tokenKey, token);
+    keep(sessionStorage, tokenKey, token);
+    if (localStorage.getItem(tokenKey) !== null) keep(localStorage, tokenKey, token);
     return;
   }
   sessionStorage.removeItem(tokenKey);
@@ -43,7 +43,7 @@ export async function nameOf(token: string): Promise<string> {
 
 /** Stores the token on the device, or in the tab only. */
 export function keepOnDevice(token: string, on: boolean): void {
-  if (on) localStorage.setItem(tokenKey, token);
+  if (on) keep(localStorage, tokenKey, token);
   else localStorage.removeItem(tokenKey);
 }
 

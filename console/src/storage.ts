@@ -16,6 +16,15 @@ class Memory {
   }
 }
 
+/** Keeps a value, if the browser has room for it. The page works without. */
+export function keep(storage: Storage, key: string, value: string): void {
+  try {
+    storage.setItem(key, value);
+  } catch {
+    // The storage is full.
+  }
+}
+
 for (const name of ['localStorage', 'sessionStorage'] as const) {
   try {
     globalThis[name].getItem('');

@@ -1,6 +1,7 @@
 // Keeps prompts that no host has confirmed in the tab's storage while the page is hidden, because a phone may end
 // such a page, and over a reload.
 
+import { keep } from './storage';
 import type { Pending } from './store';
 
 const unsentKey = 'ahp-unsent';
@@ -17,12 +18,8 @@ function read(): Kept {
 }
 
 function write(kept: Kept): void {
-  try {
-    if (Object.keys(kept).length > 0) sessionStorage.setItem(unsentKey, JSON.stringify(kept));
-    else sessionStorage.removeItem(unsentKey);
-  } catch {
-    // The storage is full; the prompts remain on the page.
-  }
+  if (Object.keys(kept).length > 0) keep(sessionStorage, unsentKey, JSON.stringify(kept));
+  else sessionStorage.removeItem(unsentKey);
 }
 
 /** Keeps the prompts of all links while the page is hidden, and otherwise none. */

@@ -1,4 +1,4 @@
-// Tests a page without storage, because the browser denies it. TestConsolesScriptsPass runs this file.
+// Tests a page without storage, because the browser denies it, and with a full one. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -23,4 +23,18 @@ test('a page without storage takes a token', async () => {
   assert.equal(draftOf('desk', 'c:/1', ''), 'go on');
   app.forget();
   assert.equal(stored(), '');
+});
+
+// Opens the page with a token, and lends the device, in a browser without room. Both must work until the page is closed.
+test('a page whose storage is full takes a token', async () => {
+  const full = { getItem: () => null, removeItem() {}, setItem() { throw new DOMException('The quota has been exceeded.', 'QuotaExceededError'); } };
+  const { App } = await import('../src/app');
+  Object.assign(globalThis, { localStorage: full, sessionStorage: full });
+  const app = new App();
+  app.useToken('#token=of.one.person&host=desk');
+  assert.deepEqual([app.token, app.host], ['of.one.person', 'desk']);
+  app.lender.lend(app.link!, 's:/1', ['camera']);
+  assert.deepEqual(app.lender.lent(app.link!, 's:/1'), ['camera']);
+  app.forget();
+  assert.equal(app.token, '');
 });

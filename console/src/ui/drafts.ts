@@ -1,6 +1,7 @@
 // Keeps unsent drafts across page loads.
 
 import { isRegistered } from '../registered';
+import { keep } from '../storage';
 
 const key = (host: string, chat: string) => `draft ${host} ${chat}`;
 let handed = ''; // text that another app shares, for the next chat that opens
@@ -28,12 +29,8 @@ export function draftOf(host: string, chat: string, session: string): string {
 export const both = (first: string, second: string) => [first, second].filter(Boolean).join('\n');
 
 export function keepDraft(host: string, chat: string, text: string): void {
-  try {
-    if (text && isRegistered(host)) localStorage.setItem(key(host, chat), text);
-    else localStorage.removeItem(key(host, chat));
-  } catch {
-    // The storage is full; the draft remains on the page.
-  }
+  if (text && isRegistered(host)) keep(localStorage, key(host, chat), text);
+  else localStorage.removeItem(key(host, chat));
 }
 
 /** Whether shared content waits for the next chat that opens. */

@@ -5,6 +5,7 @@ import { absent, conversation, hosts, links, nav, sessions, view } from '../app'
 import type { Link } from '../link';
 import { isRegistered } from '../registered';
 import { ROOT } from '../rpc';
+import { keep } from '../storage';
 import { array, isObject, text } from '../store';
 import type { Agent, JsonObject, Option, Result, Words } from '../ahp';
 import { pathOf, placeOf, toRelay, uriOf } from '../words';
@@ -78,7 +79,7 @@ function Form({ link }: { link: Link }) {
         nav.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: chosen, text: words, title }, toRelay(wake)));
         nav.open(null);
       } else await sessions.create(link, { provider, directory, model: chosen, config: configOf(await latest(), config) });
-      if (isRegistered(link.host)) localStorage.setItem(key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
+      if (isRegistered(link.host)) keep(localStorage, key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
       const { code, message } = err as Error & { code?: number };
       if (away) setSaid(t`Not left: ${message}.`);
