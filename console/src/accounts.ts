@@ -114,9 +114,17 @@ export function admit(more?: string): boolean {
   return origins.split(' ').some((o) => !had.split(' ').includes(o));
 }
 
-/** Replaces the cached page for loads without a network, because its policy has changed. */
+/**
+ * Replaces the cached page for loads without a network, because its policy has changed. A page of a newer version is
+ * not cached: its files are not.
+ */
 export async function keepPage(): Promise<void> {
-  for (const name of await globalThis.caches?.keys() ?? []) if (name.startsWith('shell ')) await (await caches.open(name)).add('/').catch(() => {});
+  for (const name of await globalThis.caches?.keys() ?? []) if (name.startsWith('shell ')) await keepIn(await caches.open(name)).catch(() => {});
+}
+
+async function keepIn(cache: Cache): Promise<void> {
+  const [had, now] = [await cache.match('/'), await fetch('/')];
+  if (now.ok && await had?.text() === await now.clone().text()) await cache.put('/', now);
 }
 
 export const begunKey = 'ahp-adding'; // an account whose addition continues after the reload

@@ -323,6 +323,25 @@ test('a late list of an account\'s hosts does not replace a newer one', async (t
   assert.deepEqual([names(), all.of({ name: 'work', relay: '' })!.why, out], [['fourth@work'], '', 0]);
 });
 
+// Adds an account after the relay was updated: the relay serves a newer page, with a policy for the account. Without a
+// network, each cache must still give the page whose files it has.
+test('a new policy is cached only with the page that it was cached with', async (t) => {
+  const { keepPage } = await import('../src/accounts');
+  const had = globalThis.fetch;
+  t.after(() => { globalThis.fetch = had; delete (globalThis as any).caches; });
+  const page = (main: string, policy: string) => new Response(`<script src="/${main}">`, { headers: { 'Content-Security-Policy': policy } });
+  const all = new Map([['shell /old.js', page('old.js', 'former')], ['shell /new.js', page('new.js', 'former')], ['shared', page('', '')]]);
+  const fetched = async () => page('new.js', 'present');
+  (globalThis as any).fetch = fetched;
+  (globalThis as any).caches = {
+    keys: async () => [...all.keys()],
+    open: async (name: string) => ({ match: async () => all.get(name)!.clone(), put: async (_: string, to: Response) => { all.set(name, to); }, add: async () => { all.set(name, await fetched()); } }),
+  };
+  await keepPage();
+  const kept = await Promise.all([...all.values()].map(async (p) => [await p.text(), p.headers.get('Content-Security-Policy')]));
+  assert.deepEqual(kept.slice(0, 2), [['<script src="/old.js">', 'former'], ['<script src="/new.js">', 'present']]);
+});
+
 // Prints more than the page keeps of a terminal, in small pieces. The view prints a piece that continues the text, and
 // anything else from the start: the page must not shorten the text at each piece.
 test('a terminal with much output is not printed anew at each piece', async () => {

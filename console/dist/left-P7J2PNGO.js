@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-CYD3GLDC.js";import"./chunk-BVW4SSM3.js";import"./chunk-W2RUYWPX.js";import"./chunk-FCXSYPXE.js";import"./chunk-MT6O5X54.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

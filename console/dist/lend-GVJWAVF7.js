@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-XN6XNXKZ.js";import"./chunk-3XUYSKB6.js";import"./chunk-26WMZINT.js";import"./chunk-QQSACBWU.js";import"./chunk-ULTBGQXP.js";import"./chunk-FCXSYPXE.js";import"./chunk-MT6O5X54.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};
