@@ -122,7 +122,7 @@ export class Connections {
         if (link) link.away = link.listedAway = true;
         if (link?.conn && info.host !== this.#page.host && !link.live) link.stop();
       } else if (!link || !link.conn) {
-        if (this.all.size < linksMax || link) this.to(info.host).connect();
+        if (info.host === this.#page.host || [...this.all.values()].filter((l) => l.conn).length < linksMax) this.to(info.host).connect();
       } else if (link.listedAway || closed !== code.hostOffline) {
         if (link.away && state?.name === 'retrying') link.conn.wake();
         link.away = link.listedAway = false;

@@ -124,6 +124,21 @@ test('a press on a notification opens the chat of its question', async (t) => {
   app.forget();
 });
 
+// Lists more hosts than the page connects to, again and again. The host in view must be among the connected ones.
+test('the page is connected to 16 hosts at most', async (t) => {
+  const had = globalThis.fetch;
+  t.after(() => { globalThis.fetch = had; });
+  const hosts = Array.from({ length: 20 }, (_, i) => ({ host: `h${i}`, state: 'online' }));
+  (globalThis as any).fetch = async () => ({ ok: true, status: 200, text: async () => JSON.stringify({ hosts, token: {} }) });
+  const { App } = await import('../src/app');
+  const app = new App();
+  app.useToken('#token=of.one.person&host=h19');
+  for (let n = 0; n < 3; n++) await app.hosts.refresh();
+  const connected = [...app.links.values()].filter((l) => l.conn).map((l) => l.host);
+  assert.deepEqual([connected.length, connected.includes('h19')], [16, true]);
+  app.forget();
+});
+
 /** A database with one store, as far as the pins need it. */
 function database() {
   const kept = new Map<string, unknown>();
