@@ -5,7 +5,7 @@
 
 import type {
   Action, Annotation, AnnotationAction, AutomationAction, AutomationRunAction, CanvasAction, CanvasState, ChangesetAction, ChangesetState, ChatAction, ChatState, Config, ConfigAction,
-  Contributor, Customization, InputNeeded, JsonObject, Operation, Part, QuestionAnswer, RootAction, RootState, SessionAction, SessionState, State, TerminalAction, TerminalState, ToolCall, Turn,
+  Contributor, Customization, InputNeeded, JsonObject, Operation, Part, QuestionAnswer, RootAction, RootState, SessionAction, SessionState, State, TerminalAction, TerminalPiece, TerminalState, ToolCall, Turn,
 } from './ahp';
 
 type Reduce<S, A> = (state: S, action: A) => S;
@@ -532,15 +532,25 @@ const annotations: Table<Annotated, AnnotationAction> = {
 
 const mostTerminal = 4 << 20; // characters kept of a terminal's output
 
+const printed = (piece: TerminalPiece) => piece.output ?? piece.value ?? '';
+
 /** Keeps the latest half of an output that is too long: a view prints an output whose start has changed anew. */
-const latest = (output: string) => (output.length > mostTerminal ? output.slice(-mostTerminal / 2) : output);
+function latest(content: TerminalPiece[]): TerminalPiece[] {
+  if (content.reduce((sum, piece) => sum + printed(piece).length, 0) <= mostTerminal) return content;
+  const kept: TerminalPiece[] = [];
+  for (let room = mostTerminal / 2; room > 0; room -= printed(kept[0]).length) {
+    const piece = content.at(-1 - kept.length)!;
+    kept.unshift({ ...piece, [piece.output === undefined ? 'value' : 'output']: printed(piece).slice(-room) });
+  }
+  return kept;
+}
 
 function terminalData(s: TerminalState, a: TerminalAction): TerminalState {
   const content = list(s.content);
   const tail = content.at(-1);
-  if (tail?.type === 'command' && !tail.isComplete) return { ...s, content: content.with(-1, { ...tail, output: latest(tail.output! + a.data) }) };
-  if (tail?.type === 'unclassified') return { ...s, content: content.with(-1, { ...tail, value: latest(tail.value! + a.data) }) };
-  return { ...s, content: [...content, { type: 'unclassified', value: a.data }] };
+  if (tail?.type === 'command' && !tail.isComplete) return { ...s, content: latest(content.with(-1, { ...tail, output: tail.output! + a.data })) };
+  if (tail?.type === 'unclassified') return { ...s, content: latest(content.with(-1, { ...tail, value: tail.value! + a.data })) };
+  return { ...s, content: latest([...content, { type: 'unclassified', value: a.data }]) };
 }
 
 const terminal: Table<TerminalState, TerminalAction> = {

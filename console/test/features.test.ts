@@ -361,6 +361,23 @@ test('a terminal with much output is not printed anew at each piece', async () =
   }
 });
 
+// Runs commands all night in a terminal that reports each of them. The page must keep the latest output only, and not
+// print it anew at each command.
+test('a terminal with many commands keeps a bounded output', async () => {
+  const { reduce } = await import('../src/reduce');
+  const data = 'x'.repeat(20_000);
+  let state: any = { content: [] };
+  let anew = 0;
+  for (let n = 0; n < 1000; n++) {
+    const [first] = state.content;
+    for (const action of [{ type: 'terminal/commandExecuted', commandId: `${n}`, commandLine: 'make' }, { type: 'terminal/data', data }, { type: 'terminal/commandFinished', commandId: `${n}` }, { type: 'terminal/data', data: `$ ${n}` }]) state = reduce(state, action as any);
+    if (n > 0 && state.content[0] !== first) anew++;
+    const size = state.content.reduce((sum: number, p: any) => sum + (p.output ?? p.value).length, 0);
+    assert.ok(size < 5 << 20 && state.content.at(-1).value === `$ ${n}` && state.content.at(-2).output === data, `${size} characters after ${n} commands`);
+  }
+  assert.ok(anew > 0 && anew < 20, `${anew} of 1000 commands`);
+});
+
 // Asks for a token each second while the network swallows the request, as the page does. There must be one request at a
 // time; after it has failed, the next call makes another.
 test('a device requests one token at a time', async (t) => {

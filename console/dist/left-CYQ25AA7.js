@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-L4HIA3IT.js";import"./chunk-K7AMWZUY.js";import"./chunk-WGTZDWP4.js";import"./chunk-BGRIUVH6.js";import"./chunk-MT6O5X54.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-EX7BTZRH.js";import"./chunk-3XUYSKB6.js";import"./chunk-26WMZINT.js";import"./chunk-V3OGOIMG.js";import"./chunk-ULTBGQXP.js";import"./chunk-BGRIUVH6.js";import"./chunk-MT6O5X54.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};

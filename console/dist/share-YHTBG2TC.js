@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-QSHJ6JIM.js";import"./chunk-HE3VVGNN.js";import"./chunk-3XUYSKB6.js";import"./chunk-26WMZINT.js";import"./chunk-V3OGOIMG.js";import"./chunk-ULTBGQXP.js";import"./chunk-BGRIUVH6.js";import"./chunk-MT6O5X54.js";import"./chunk-KGP5YIUI.js";export{b as Code,a as Share};
