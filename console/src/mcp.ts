@@ -37,7 +37,7 @@ export interface McpActions {
 /** The page's state for MCP tool calls. */
 export interface McpModel {
   live: boolean;
-  readOnly: boolean;
+  signsIn: boolean; // the user may sign in to servers
   mcpServer(id: string): McpServer | undefined;
 }
 
@@ -454,7 +454,7 @@ class McpCall {
 
   /** Returns the server's request for a sign-in, or undefined if none affects this call. */
   #wants(): AuthRequired | undefined {
-    if (this.#model?.readOnly) return undefined; // a user with more rights must sign in
+    if (!this.#model?.signsIn) return undefined; // a user with more rights must sign in
     if (!['running', 'auth-required'].includes(this.call.status) && !this.#app) return undefined;
     const { state } = this.#server ?? {};
     if (state?.kind === 'authRequired') return state as AuthRequired;

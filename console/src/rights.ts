@@ -34,6 +34,11 @@ export class Rights {
     return seal ? seal.level : this.grantAt(host)?.access ?? '';
   }
 
+  /** The authority at the host in view, for a comparison. */
+  get level(): string {
+    return `${this.#access()} ${this.narrow}`;
+  }
+
   /** Whether the token permits only looking. */
   get readOnly(): boolean {
     return belowTalk.includes(this.#access());
@@ -66,8 +71,13 @@ export class Rights {
     return this.narrowAt(this.#page.host);
   }
 
+  /** Whether the token for a host permits operating all of it. Only then can the page sign its agents in. */
+  operatesAll(host = this.#page.host): boolean {
+    return !belowOperate.includes(this.#access(host)) && !this.narrowAt(host);
+  }
+
   /** Whether the page can create sessions at any host. */
   get mayCreate(): boolean {
-    return [this.#page.host, ...this.#page.links.keys()].some((h) => !belowOperate.includes(this.#access(h)) && !this.narrowAt(h));
+    return [this.#page.host, ...this.#page.links.keys()].some((h) => this.operatesAll(h));
   }
 }

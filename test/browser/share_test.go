@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"ahprelay/auth"
+	"ahprelay/test/hostrpc"
 )
 
 // shared creates a link to a session, as relay share does. It returns the link and its
@@ -100,6 +101,29 @@ func TestTalkLinkIsLimitedToItsSession(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	if p.shows("#new-session") || p.shows("#read-only") {
 		t.Error("the page offers a new session, or shows read-only; want neither")
+	}
+}
+
+// TestLinkBelowOperateOffersNoOperation opens a link at the level approve while the agent
+// asks, at a host that wants a sign-in. The guest can allow the request as it is. The page
+// offers neither a change of the request nor a sign-in, which the host-agent would refuse.
+func TestLinkBelowOperateOffersNoOperation(t *testing.T) {
+	t.Parallel()
+	p, guest := newPage(t), newPage(t)
+	s := startStackWith(t, stackConfig{signIn: []hostrpc.SignIn{{Resource: "https://api.example/", Name: "The service"}}})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("danger")
+	p.wants(approval, "Edit first")
+	p.wants("#sessions .notice", "The service")
+	link, _ := s.shared("demo:/login", auth.AccessApprove)
+	guest.do(desktop(), chromedp.Navigate(link))
+	guest.wants(holds, "Allow")
+	if text := guest.text(approval); strings.Contains(text, "Edit first") {
+		t.Errorf("a guest with the level approve is offered %q; want no change of the request", text)
+	}
+	if guest.shows("#sessions .notice") {
+		t.Errorf("a guest with the level approve is offered %q; want no sign-in", guest.text("#sessions .notice"))
 	}
 }
 

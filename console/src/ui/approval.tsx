@@ -2,7 +2,7 @@
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { sortOptions } from '../answers';
-import { absent, conversation } from '../app';
+import { absent, conversation, rights } from '../app';
 import { assessing, inputId, isWhole, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { Choice, ToolCall } from '../ahp';
@@ -39,7 +39,7 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
   const title = visible(text(call.confirmationTitle)) || t`May the agent do this?`;
   const what = visible(text(call.invocationMessage).replaceAll('\r\n', '\n'));
   const leaves = away && isWhole(call);
-  const editable = !away && call.editable === true && typeof call.toolInput === 'string' && edited === undefined;
+  const editable = !away && rights.mayOperate && call.editable === true && typeof call.toolInput === 'string' && edited === undefined;
   return (
     <div class="approval" data-risk={riskOf(call).kind} ref={at}>
       {(readOnly || offer.why !== assessing) && <Risk call={call} />}

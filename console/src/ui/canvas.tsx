@@ -29,7 +29,7 @@ async function ticketOf(channel: string, uri: string): Promise<Ticket> {
 function tell(channel: string, payload: unknown): void {
   const { link } = view;
   const registered = link?.store.canvasesOf(view.session).some((c) => c.channel === channel && c.registered);
-  if (link?.live && !rights.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
+  if (link?.live && rights.mayOperate && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
 }
 
 interface Shown { name: string; why: string }
@@ -115,7 +115,7 @@ export function CanvasPane() {
         <div class="row">
           <h2 id="canvas-title" tabIndex={-1} ref={title}>{canvasTitle(state ?? ref)}</h2>
           <span id="canvas-badge" class="badge" data-tone={stale || ended ? 'wait' : 'ok'}>{ended ? 'ended' : stale ? 'stale' : text(state?.availability)}</span>
-          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={rights.readOnly || ref?.registered === true} onClick={() => conversation.perform(channel, { type: 'canvas/closeRequested' })}>{t`Close`}</button>
+          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={!rights.mayOperate || ref?.registered === true} onClick={() => conversation.perform(channel, { type: 'canvas/closeRequested' })}>{t`Close`}</button>
           <button id="canvas-hide" type="button" onClick={() => nav.showPane(null)}>{t`Hide`}</button>
         </div>
         <p id="canvas-status" class="dim" role="status">{[text(state?.status), shown.name === 'shown' && shown.why].filter(Boolean).join(' · ')}</p>

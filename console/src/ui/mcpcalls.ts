@@ -46,7 +46,7 @@ export function showMcp(node: McpNode, call: ToolCall): void {
 export function settled(): void {
   calls?.render({
     live: Boolean(view.link?.live),
-    readOnly: rights.readOnly,
+    signsIn: rights.operatesAll(),
     mcpServer: (id: string) => view.link?.store.mcpServer(view.session, id),
   });
 }

@@ -103,7 +103,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
       {said.text && failed.every((o) => text(o.error!.message) !== said.text) && <p class={said.wrong ? 'error' : 'dim'} role="status">{said.text}</p>}
       {next && <p><a class="button" href={next} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(next).host}`}</a></p>}
       {failed.map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error!.message)}</p>)}
-      {failed.length > 0 && may && <div class="row start"><SignInAgain /></div>}
+      {failed.length > 0 && may && rights.operatesAll() && <div class="row start"><SignInAgain /></div>}
       <ul class="edits">
         {files.map((f) => (
           <li key={f.id} class="edit">

@@ -414,7 +414,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
         {more && <button id="earlier" type="button" onClick={earlier}>{t`Show earlier turns`}</button>}
         <div id="turns" ref={inner}>
           {all.map(({ turn, pending: p }) => (
-            <Turn key={String(turn.id)} turn={turn} agent={agent} pending={p} channel={chatUri!} day={dayOf(now)} readOnly={rights.readOnly}
+            <Turn key={String(turn.id)} turn={turn} agent={agent} pending={p} channel={chatUri!} day={dayOf(now)} level={rights.level} readOnly={rights.readOnly}
               active={turn === chat?.activeTurn} live={live && turn === chat?.activeTurn} connected={live} leaves={turn === open} last={turn === turns.at(-1) && !chat?.activeTurn}
               answers={turn === open ? absent.left!.revision : turn === chat?.activeTurn ? link!.store.revision : 0} givers={link?.store.givers} changesets={link?.store.get(app.session)?.changesets} />
           ))}

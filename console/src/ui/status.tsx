@@ -91,10 +91,9 @@ export function SignInNotes() {
       <Icon name="key" /><span>{t`${h.host} is sealed: pair this device`}</span>
     </button>
   ));
-  if (rights.readOnly) return <>{sealed}</>;
   const wanted = [];
   for (const link of links.values()) {
-    if (!link.live) continue;
+    if (!link.live || !rights.operatesAll(link.host)) continue;
     for (const agent of link.store.agents) {
       const needs = link.unsigned(agent);
       if (needs.length > 0) wanted.push({ link, agent, needs });

@@ -18,12 +18,13 @@ import { plural, t } from '../language';
 interface Props {
   turn: AnyTurn; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; leaves: boolean; last: boolean; readOnly: boolean;
   day: number; // changes when relative times change
+  level: string; // changes with the rights
   answers: number; // counts changes of answers, for the turn that may have questions
   givers?: ReadonlyMap<string, string>;
   changesets?: ChangesetRef[]; // of the session
 }
 
-export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, leaves, last, readOnly }: Props) => {
+export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, leaves, last, readOnly, level }: Props) => {
   const parts = array(turn.responseParts);
   const doing = parts.some(waitsForUser) ? '' : live ? t`working…` : active ? t`The connection was lost while the agent worked.` : '';
   const who = turn.message?.origin?.kind;
@@ -39,13 +40,13 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
         <div class="reply">
           <p class="by"><span class="name">{agent}</span>{modelOf(turn) && <span class="dim">{modelOf(turn)}</span>}</p>
           <div class="parts">
-            <Parts parts={parts} channel={channel} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} leaves={leaves} answer={answerOf(channel, part, leaves)} by={giverOf(channel, part)} line={part?.toolCall?.status === 'running' ? lastLine(part.toolCall, (c) => view.link?.store.get(c)) : ''} />} />
+            <Parts parts={parts} channel={channel} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} level={level} readOnly={readOnly} connected={connected} leaves={leaves} answer={answerOf(channel, part, leaves)} by={giverOf(channel, part)} line={part?.toolCall?.status === 'running' ? lastLine(part.toolCall, (c) => view.link?.store.get(c)) : ''} />} />
           </div>
           {doing && <p class={parts.at(-1)?.kind === 'markdown' ? 'progress steady' : 'progress'}>{doing}</p>}
         </div>
       )}
       <div class="outcome">
-        <Outcome turn={turn} pending={pending} last={last} connected={connected} readOnly={readOnly} />
+        <Outcome turn={turn} pending={pending} last={last} connected={connected} />
         {!active && !pending && turn.state && <Foot turn={turn} parts={parts} last={last} may={connected && !readOnly} />}
       </div>
     </article>
@@ -127,7 +128,7 @@ function giverOf(channel: string, part: AnswerPart): string {
   return view.link?.store.giverOf(channel, type, (call?.toolCallId ?? part.request?.id)!) ?? '';
 }
 
-interface PartProps { part: AnswerPart; turn: AnyTurn; channel: string; live: boolean; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string; by: string; line: string }
+interface PartProps { part: AnswerPart; turn: AnyTurn; channel: string; live: boolean; level: string; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string; by: string; line: string }
 
 const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by, line }: PartProps) => {
   switch (part.kind) {
@@ -161,7 +162,7 @@ function Attachments({ of }: { of: ChatMessage | undefined }) {
   );
 }
 
-function Outcome({ turn, pending, last, connected, readOnly }: { turn: AnyTurn; pending?: Pending; last: boolean; connected: boolean; readOnly: boolean }) {
+function Outcome({ turn, pending, last, connected }: { turn: AnyTurn; pending?: Pending; last: boolean; connected: boolean }) {
   if (pending && !pending.failed) return <p class="dim">{t`sending…`}</p>;
   if (pending) {
     return (
@@ -177,8 +178,8 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: AnyTurn; 
   return (
     <>
       {!array(turn.responseParts).some((p) => p.kind === 'error') && <p class="error">{text(turn.error?.message) || t`This turn failed.`}</p>}
-      {last && connected && !readOnly && <SignInAgain />}
-      {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => conversation.resume(turn)}>{t`Try again from here`}</button>}
+      {last && connected && rights.operatesAll() && <SignInAgain />}
+      {last && connected && rights.mayOperate && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => conversation.resume(turn)}>{t`Try again from here`}</button>}
     </>
   );
 }
