@@ -1,6 +1,7 @@
-// Keeps prompts that no host has confirmed in the tab's storage while the page is hidden, because a phone may end
-// such a page, and over a reload.
+// Keeps drafts, and prompts that no host has confirmed: these in the tab's storage while the page is hidden, because a
+// phone may end such a page, and over a reload.
 
+import { isRegistered } from './registered';
 import { keep } from './storage';
 import type { Pending } from './store';
 
@@ -47,4 +48,14 @@ export function takeUnsent(host: string): Pending[] {
 /** Forgets all prompts: the page gets a different token. */
 export function forgetUnsent(): void {
   write({});
+}
+
+const draftKey = (host: string, chat: string) => `draft ${host} ${chat}`;
+
+/** A chat's stored draft. */
+export const keptDraft = (host: string, chat: string) => localStorage.getItem(draftKey(host, chat)) ?? '';
+
+export function keepDraft(host: string, chat: string, text: string): void {
+  if (text && isRegistered(host)) keep(localStorage, draftKey(host, chat), text);
+  else localStorage.removeItem(draftKey(host, chat));
 }

@@ -15,7 +15,8 @@ test('a page without storage takes a token', async () => {
   });
   const { App } = await import('../src/app');
   const { stored } = await import('../src/relay');
-  const { draftOf, keepDraft } = await import('../src/ui/drafts');
+  const { draftOf } = await import('../src/ui/drafts');
+  const { keepDraft } = await import('../src/unsent');
   const app = new App();
   app.route();
   assert.deepEqual([app.token, app.host, app.kept, stored()], ['of.one.person', 'desk', false, 'of.one.person']);

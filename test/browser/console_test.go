@@ -178,6 +178,27 @@ func TestDroppedConsoleLosesNothing(t *testing.T) {
 	}
 }
 
+// TestNewSessionKeepsItsFormOverADrop cuts the page's connection while a person fills the
+// form for a new session. The form must keep what was entered, and begin the session.
+func TestNewSessionKeepsItsFormOverADrop(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.click("#new-session")
+	p.enter("#new-folder", "/tmp/entered")
+	p.drop(s, func() {
+		p.wants("#new-note", "Not connected.")
+		p.holds("no way to begin", `document.querySelector("#create").disabled`)
+	})
+	p.await("#create:not(:disabled)")
+	if got := eval[string](p, "document.querySelector('#new-folder').value"); got != "/tmp/entered" {
+		t.Errorf("after a drop, the form has the folder %q; want the entered one", got)
+	}
+	p.click("#create")
+	p.wants("#chat-note", "No messages yet.")
+}
+
 // streamText is the demo host's answer to the prompt "stream N MS SIZE".
 func streamText(n, size int) string {
 	var b strings.Builder

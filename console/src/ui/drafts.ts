@@ -1,13 +1,8 @@
 // Keeps unsent drafts across page loads.
 
-import { isRegistered } from '../registered';
-import { keep } from '../storage';
+import { keepDraft, keptDraft } from '../unsent';
 
-const key = (host: string, chat: string) => `draft ${host} ${chat}`;
 let handed = ''; // text that another app shares, for the next chat that opens
-
-/** A chat's stored draft. */
-export const keptDraft = (host: string, chat: string) => localStorage.getItem(key(host, chat)) ?? '';
 
 /**
  * Returns the draft with which a chat begins. If a session is named, text that was written before its chat
@@ -27,11 +22,6 @@ export function draftOf(host: string, chat: string, session: string): string {
 
 /** Joins two drafts for one chat. */
 export const both = (first: string, second: string) => [first, second].filter(Boolean).join('\n');
-
-export function keepDraft(host: string, chat: string, text: string): void {
-  if (text && isRegistered(host)) keep(localStorage, key(host, chat), text);
-  else localStorage.removeItem(key(host, chat));
-}
 
 /** Whether shared content waits for the next chat that opens. */
 export function isHanded(): boolean {

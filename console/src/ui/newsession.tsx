@@ -7,6 +7,7 @@ import { isRegistered } from '../registered';
 import { ROOT } from '../rpc';
 import { keep } from '../storage';
 import { array, isObject, text } from '../store';
+import { keepDraft } from '../unsent';
 import type { Agent, JsonObject, Option, Result, Words } from '../ahp';
 import { pathOf, placeOf, toRelay, uriOf } from '../words';
 import { Dialog } from './bits';
@@ -29,8 +30,11 @@ function lastChoice(host: string): Last {
   }
 }
 
+/** Whether a new session for a host waits at the relay. */
+const waits = (link: Link) => !link.live && absent.at(link.host)?.takesSession(link.host) === true;
+
 export function NewSession() {
-  const ready = [...links.values()].filter((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
+  const ready = [...links.values()].filter((l) => (l.live ? l.store.agents.length > 0 : waits(l)));
   const [host, setHost] = useState(ready.some((l) => l.host === view.host) ? view.host : ready[0]?.host ?? '');
   const link = links.get(host);
   return (
@@ -38,18 +42,19 @@ export function NewSession() {
       {ready.length > 1 && (
         <div class="fields"><Select id="new-host" label={t`Host`} value={host} options={ready.map((l) => [l.host, l.live ? '' : t`away`])} onChange={setHost} /></div>
       )}
-      {link ? <Form key={`${host} ${link.live}`} link={link} /> : <p>{t`No host is online.`}</p>}
+      {link ? <Form key={host} link={link} /> : <p>{t`No host is online.`}</p>}
     </Dialog>
   );
 }
 
 function Form({ link }: { link: Link }) {
   const last = useMemo(() => lastChoice(link.host), [link]);
-  const away = !link.live;
+  const away = waits(link); // may change while the user writes
   const agents = away ? absent.at(link.host)?.agentsOf(link.host) ?? [] : link.store.agents;
-  const [words, setWords] = useState(''); // the first message of a session for an absent host
+  const [words, setWords] = useState(''); // the first message of a session for an absent host; if the host returns, a draft
   const [wake, setWake] = useState('');
-  const [provider, setProvider] = useState<string>(agents.some((a) => a.provider === last.provider) ? last.provider! : agents[0]?.provider ?? '');
+  const [chosen, setProvider] = useState(last.provider);
+  const provider: string = agents.some((a) => a.provider === chosen) ? chosen! : agents[0]?.provider ?? '';
   const agent = agents.find((a) => a.provider === provider) ?? {} as Agent;
   const models = array(agent.models).filter((m) => m?.policyState !== 'disabled');
   const [model, setModel] = useState<string>(last.provider === provider ? last.model ?? '' : '');
@@ -59,7 +64,7 @@ function Form({ link }: { link: Link }) {
   const [said, setSaid] = useState('');
   const directory = folder.trim() ? uriOf(folder.trim()) : '';
   const { schema, latest } = useSchema(link, provider, directory, config);
-  const properties = Object.entries<Option>(schema?.schema?.properties ?? {});
+  const properties = away ? [] : Object.entries<Option>(schema?.schema?.properties ?? {});
   const choices = choosesModel(properties) ? [] : models;
   const wants = away ? [] : link.unsigned(agent);
   /** Goes to a different folder. A choice from the former folder's own values, such as a branch, stays behind. */
@@ -73,12 +78,15 @@ function Form({ link }: { link: Link }) {
     setBusy(true);
     setSaid('');
     try {
-      const chosen = choices.some((m) => m.id === model) ? { id: model } : undefined;
+      const withModel = choices.some((m) => m.id === model) ? { id: model } : undefined;
       if (away) {
         const title = [text(agent.displayName) || provider, folder.trim()].filter(Boolean).join(', ');
-        nav.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: chosen, text: words, title }, toRelay(wake)));
+        nav.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: withModel, text: words, title }, toRelay(wake)));
         nav.open(null);
-      } else await sessions.create(link, { provider, directory, model: chosen, config: configOf(await latest(), config) });
+      } else {
+        await sessions.create(link, { provider, directory, model: withModel, config: configOf(await latest(), config) });
+        if (words.trim()) keepDraft(link.host, view.session, words);
+      }
       if (isRegistered(link.host)) keep(localStorage, key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
       const { code, message } = err as Error & { code?: number };
@@ -101,16 +109,20 @@ function Form({ link }: { link: Link }) {
         <Property key={name} name={name} p={p} value={config[name] ?? schema?.values?.[name] ?? p?.default} set={(v) => setConfig({ ...config, [name]: v })}
           complete={p?.enumDynamic ? (query) => link.conn!.request('sessionConfigCompletions', { channel: ROOT, provider, ...where(directory), config, property: name, query }) : undefined} />
       ))}
-      {away && (
+      {(away || words) && (
         <>
           <label for="new-text">{t`First message`}</label>
           <textarea id="new-text" rows={3} value={words} disabled={busy} onInput={(e) => setWords(e.currentTarget.value)} />
+        </>
+      )}
+      {away && (
+        <>
           {hosts.mayWake(link.host) && <WakeAt id="new-wake" value={wake} set={setWake} />}
           <p class="dim">{t`${link.host} is away. The session waits at the relay, and begins when the host is back.`}</p>
         </>
       )}
-      <p id="new-note" class="error" role="status">{said}</p>
-      <div class="row start"><button id="create" class="primary" type="submit" disabled={busy}>{away ? t`Begin when back` : busy ? t`Beginning…` : t`Begin`}</button></div>
+      <p id="new-note" class="error" role="status">{said || (!away && !link.live ? t`Not connected.` : '')}</p>
+      <div class="row start"><button id="create" class="primary" type="submit" disabled={busy || (!away && !link.live)}>{away ? t`Begin when back` : busy ? t`Beginning…` : t`Begin`}</button></div>
     </form>
   );
 }
@@ -142,7 +154,7 @@ function useSchema(link: Link, provider: string, directory: string, config: Json
       gone = true;
       clearTimeout(timer);
     };
-  }, [asked]);
+  }, [asked, link.live]);
   return { schema: loaded.schema, latest: async () => (loaded.asked === asked ? loaded.schema : ask()) };
 }
 
