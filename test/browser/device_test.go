@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	cdppage "github.com/chromedp/cdproto/page"
@@ -137,6 +138,28 @@ func (p *page) readsOffline(s *site) {
 	p.holds("the present state", "!document.querySelector('#past')")
 }
 
+// frontOf starts a proxy before the site's relay, and returns its address. The proxy fails the
+// requests for which fails returns true.
+func (s *site) frontOf(fails func(*http.Request) bool) string {
+	s.t.Helper()
+	target, err := url.Parse(s.url)
+	must(s.t, err)
+	relay := httputil.NewSingleHostReverseProxy(target)
+	relay.ErrorLog = log.New(io.Discard, "", 0) // requests end with their page
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fails(r) {
+			http.Error(w, "the network fails", http.StatusBadGateway)
+			return
+		}
+		relay.ServeHTTP(w, r)
+	}))
+	s.t.Cleanup(func() {
+		front.CloseClientConnections() // the page may still have a stream
+		front.Close()
+	})
+	return front.URL
+}
+
 // TestPageIsKeptAfterAFailedInstall fails the first install of the service worker, as a
 // bad network does. The page tries again without a reload. A page that the worker could
 // not claim, because it was loading, asks to be claimed.
@@ -144,19 +167,11 @@ func TestPageIsKeptAfterAFailedInstall(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startRelayFor(t, stackConfig{})
-	target, err := url.Parse(s.url)
-	must(t, err)
-	relay, installs := httputil.NewSingleHostReverseProxy(target), atomic.Int32{}
-	relay.ErrorLog = log.New(io.Discard, "", 0) // requests end with their page
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/favicon.svg" && r.Header.Get("Sec-Fetch-Dest") == "empty" && installs.Add(1) == 1 {
-			http.Error(w, "the network fails", http.StatusBadGateway)
-			return
-		}
-		relay.ServeHTTP(w, r)
-	}))
-	t.Cleanup(front.Close)
-	p.do(desktop(), chromedp.Navigate(front.URL))
+	var installs atomic.Int32
+	front := s.frontOf(func(r *http.Request) bool {
+		return r.URL.Path == "/favicon.svg" && r.Header.Get("Sec-Fetch-Dest") == "empty" && installs.Add(1) == 1
+	})
+	p.do(desktop(), chromedp.Navigate(front))
 	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
 	if got := installs.Load(); got != 2 {
 		t.Errorf("the service worker was installed %d times; want 2", got)
@@ -166,6 +181,26 @@ func TestPageIsKeptAfterAFailedInstall(t *testing.T) {
 		return cdp.Call(ctx, target, cdppage.Reload, cdppage.ReloadParams{IgnoreCache: new(true)})
 	})
 	p.holds("the page to be claimed", "!window.before && navigator.serviceWorker.controller !== null")
+}
+
+// TestPartOfThePageIsLoadedAgain fails the first request for a part of the page, which no
+// service worker has cached yet. The page tries again without a press.
+func TestPartOfThePageIsLoadedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	var loads atomic.Int32
+	front := s.frontOf(func(r *http.Request) bool {
+		return r.URL.Path == "/sw.js" || strings.HasPrefix(r.URL.Path, "/told-") && loads.Add(1) == 1
+	})
+	_, place, _ := strings.Cut(s.console(s.token(time.Hour)), "#")
+	p.do(desktop(), chromedp.Navigate(front+"/#"+place))
+	p.wants("#status-text", "Live")
+	p.click("#bell")
+	p.wants("#told", "Notifications")
+	if got := loads.Load(); got != 2 {
+		t.Errorf("the part was requested %d times; want 2", got)
+	}
 }
 
 // TestSignedInDeviceNeedsNoToken signs a device in. After that, the page connects without a

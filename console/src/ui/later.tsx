@@ -5,15 +5,25 @@ import { h, type FunctionComponent } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { t } from '../language';
 
+const again = 3_000; // ms before a failed load is repeated
+
 /** Returns a component whose module is loaded when it is first drawn. */
 export function later<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
   let part: FunctionComponent<P> | undefined;
   return (props: P) => {
     const [why, setWhy] = useState('');
-    const [, again] = useState(0);
+    const [, draw] = useState(0);
     useEffect(() => {
-      if (part) return;
-      load().then((it) => { part = it; again((n) => n + 1); }, (err) => setWhy(err.message));
+      let timer: ReturnType<typeof setTimeout>;
+      const get = () => load().then((it) => {
+        part = it;
+        draw((n) => n + 1);
+      }, (err) => {
+        setWhy(err.message);
+        timer = setTimeout(get, again);
+      });
+      if (!part) get();
+      return () => clearTimeout(timer);
     }, []);
     if (part) return h(part, props);
     return why ? h('p', { class: 'error', role: 'status' }, t`This part of the page could not be loaded: ${why}`) : null;
