@@ -199,6 +199,33 @@ func TestNewSessionKeepsItsFormOverADrop(t *testing.T) {
 	p.wants("#chat-note", "No messages yet.")
 }
 
+// TestFilesThatAreNotAttachedAreReported drops a file that cannot be read among others, as
+// a phone gives one whose content is in a cloud, and then too many files. The page attaches
+// the others, and reports both.
+func TestFilesThatAreNotAttachedAreReported(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.await("#prompt")
+	eval[any](p, `window.drops = (...names) => {
+		const data = new DataTransfer();
+		for (const name of names) data.items.add(new File(['x'], name));
+		document.querySelector('#composer').dispatchEvent(new DragEvent('drop', { bubbles: true, cancelable: true, dataTransfer: data }));
+	}; (() => {
+		const read = Blob.prototype.arrayBuffer;
+		Blob.prototype.arrayBuffer = function () { return this.name === 'cloud' ? Promise.reject(new DOMException('no network', 'NotReadableError')) : read.call(this); };
+	})(); null`)
+	eval[any](p, `drops('one', 'cloud', 'two'), null`)
+	attached := `[...document.querySelectorAll("#composer .chip")].map((e) => e.textContent).join()`
+	p.holds("the readable files", attached+` === "one,two"`)
+	p.wants("#composer-note", "cloud: It could not be read: no network")
+	eval[any](p, `drops('3', '4', '5', '6', '7', '8', '9'), null`)
+	p.holds("eight files", attached+` === "one,two,3,4,5,6,7,8"`)
+	p.wants("#composer-note", "A message takes 8 files at most.")
+}
+
 // streamText is the demo host's answer to the prompt "stream N MS SIZE".
 func streamText(n, size int) string {
 	var b strings.Builder

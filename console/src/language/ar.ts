@@ -248,6 +248,7 @@ export default {
   'This canvas could not be loaded: {0}': 'تعذّر تحميل هذه اللوحة: {0}',
   'Loading…': 'جارٍ التحميل…',
   '{0} is larger than 8 MB.': 'حجم {0} أكبر من 8 م.ب.',
+  'A message takes {0} files at most.': 'تحمل الرسالة {0} ملفات على الأكثر.',
   'picture': 'صورة',
   'Write a message': 'كتابة رسالة',
   'Stop the agent': 'إيقاف الوكيل',

@@ -248,6 +248,7 @@ export default {
   'This canvas could not be loaded: {0}': 'Dieser Canvas konnte nicht geladen werden: {0}',
   'Loading…': 'Wird geladen …',
   '{0} is larger than 8 MB.': '{0} ist größer als 8 MB.',
+  'A message takes {0} files at most.': 'Eine Nachricht nimmt höchstens {0} Dateien mit.',
   'picture': 'Bild',
   'Write a message': 'Nachricht schreiben',
   'Stop the agent': 'Agenten anhalten',

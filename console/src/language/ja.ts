@@ -248,6 +248,7 @@ export default {
   'This canvas could not be loaded: {0}': 'このキャンバスを読み込めませんでした: {0}',
   'Loading…': '読み込んでいます…',
   '{0} is larger than 8 MB.': '{0} は 8 MB を超えています。',
+  'A message takes {0} files at most.': '1つのメッセージに付けられるファイルは{0}個までです。',
   'picture': '画像',
   'Write a message': 'メッセージを書く',
   'Stop the agent': 'エージェントを停止',

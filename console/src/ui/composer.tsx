@@ -94,7 +94,13 @@ export function Composer({ chat }: { chat: ChatState }) {
     const added: Attachment[] = [];
     for (const file of list) {
       if (file.size > mostFile) setSaid(t`${file.name} is larger than 8 MB.`);
-      else added.push({ label: file.name || t`picture`, data: await base64(file), contentType: file.type || 'application/octet-stream', displayKind: file.type.startsWith('image/') ? 'image' : 'document' });
+      else {
+        try {
+          added.push({ label: file.name || t`picture`, data: await base64(file), contentType: file.type || 'application/octet-stream', displayKind: file.type.startsWith('image/') ? 'image' : 'document' });
+        } catch (err) { // a file in a cloud, without a network
+          setSaid(`${file.name}: ${t`It could not be read: ${(err as Error).message}`}`);
+        }
+      }
     }
     attach(host, to.current, added);
   };
@@ -184,7 +190,9 @@ export function Composer({ chat }: { chat: ChatState }) {
 /** Has files go with the next message of a chat. */
 export function attach(host: string, chat: string, added: Attachment[]): void {
   const place = placeOf(host, chat);
-  conversation.attachments.set(place, [...(conversation.attachments.get(place) ?? []), ...added].slice(0, mostFiles));
+  const all = [...(conversation.attachments.get(place) ?? []), ...added];
+  conversation.attachments.set(place, all.slice(0, mostFiles));
+  if (all.length > mostFiles) conversation.note = t`A message takes ${mostFiles} files at most.`;
   app.draw();
 }
 

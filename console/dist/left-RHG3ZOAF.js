@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-M4CTKCAG.js";import"./chunk-I4HUVKUQ.js";import"./chunk-7OZIENBB.js";import"./chunk-OMWIF7NN.js";import"./chunk-7CXH65IL.js";import"./chunk-KGP5YIUI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-BE42NAUQ.js";import"./chunk-5426PASD.js";import"./chunk-26WMZINT.js";import"./chunk-S4Z6HH3N.js";import"./chunk-4GZPGCYT.js";import"./chunk-OMWIF7NN.js";import"./chunk-7CXH65IL.js";import"./chunk-KGP5YIUI.js";export{b as Asks,c as CameraView,a as Lend};
