@@ -76,6 +76,16 @@ export class Questions {
     }
   }
 
+  /** Opens the streams at once that wait for their next attempt: the user has returned, or the network has. */
+  wake(): void {
+    for (const [of, { stop, heard }] of this.#streams) {
+      if (heard !== Infinity) continue;
+      stop.abort();
+      this.#streams.delete(of);
+    }
+    this.follow();
+  }
+
   /** Removes the questions of all hosts that a token reaches. */
   #clear(token: string): void {
     for (const [key, q] of this.#all) if (accountPart(q.host) === suffixOf(token)) this.#all.delete(key);

@@ -22,7 +22,7 @@ export interface EventsPage {
   readonly hosts: Pick<Hosts, 'asked' | 'offline' | 'refresh'>;
   readonly past: Pick<Offline, 'load' | 'tick'>;
   readonly sessions: { flush(): void };
-  readonly questions: { follow(): void };
+  readonly questions: { follow(): void; wake(): void };
   readonly absent: { follow(): void };
   route(): void;
   wander(): void;
@@ -44,6 +44,7 @@ export function follow(page: EventsPage): void {
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden) {
       for (const link of page.links.values()) link.conn?.wake(true);
+      page.questions.wake();
       if (page.token) page.hosts.refresh();
     }
     page.draw();
@@ -71,6 +72,7 @@ export function follow(page: EventsPage): void {
 function network(page: EventsPage, there: boolean): void {
   page.hosts.offline = !there && !/^(localhost|127\.0\.0\.1|\[::1\])$/.test(location.hostname);
   for (const link of page.links.values()) link.conn?.wake(true);
+  if (there) page.questions.wake();
   if (there && page.token) page.hosts.refresh();
   page.draw();
 }

@@ -264,6 +264,39 @@ test('a silent stream of questions is opened again', async (t) => {
   assert.ok(tries < 20, `${tries} requests were made in 10 minutes without a network`);
 });
 
+// Has a network return after a night without one, when the next attempt to open the stream is up to a minute away. The
+// user looks at the page now, so it must open the stream at once, and later wait as before.
+test('the stream of questions is opened when the user returns', async (t) => {
+  const { Questions } = await import('../src/asked');
+  const had = globalThis.fetch;
+  mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  t.after(() => { mock.timers.reset(); globalThis.fetch = had; });
+  let there = false;
+  let tries = 0;
+  (globalThis as any).fetch = async (_: string, { signal }: { signal: AbortSignal }) => {
+    tries++;
+    if (!there) throw new TypeError('no network');
+    return new Response(new ReadableStream({ start(c) { signal.addEventListener('abort', () => c.error(signal.reason)); } }));
+  };
+  const turns = async () => { for (let i = 0; i < 20; i++) await new Promise((resolve) => { setImmediate(resolve); }); };
+  const questions = new Questions({ token: 't', requests: {} as any, draw() {} });
+  questions.follow();
+  for (let second = 0; second < 300; second++) {
+    mock.timers.tick(1000);
+    await turns();
+  }
+  there = true;
+  tries = 0;
+  for (let n = 0; n < 2; n++) { // the page is in view, and the network is back
+    questions.wake();
+    await turns();
+  }
+  assert.equal(tries, 1);
+  mock.timers.tick(60_000);
+  await turns();
+  assert.equal(tries, 1);
+});
+
 // Requests the list of hosts again before each answer, as on a network that is slower than the pause between the
 // requests. Each answer must count, unless a later one has come, or the page has another token.
 test('a slow network delays the list of hosts, and does not prevent it', async (t) => {
