@@ -31,6 +31,7 @@ export function actionsOf(offered: { label: string; text: boolean }[], most: num
     .slice(0, most);
 }
 
+const patience = 60_000; // ms for the relay's answer, as in pages/keys.js
 const again = [1_000, 3_000, 8_000]; // ms before each retry
 
 /** Sends an answer, and retries while the relay or the host is unreachable. Returns why it failed, or ''. */
@@ -47,7 +48,7 @@ export async function giveSealed(offer: SealedOffer, text: string, pauses = agai
 
 async function attemptSealed({ url, body, proves }: SealedAnswer, words: Texts): Promise<{ text: string; again: boolean }> {
   try {
-    const said = await fetch(url, { method: 'POST', cache: 'no-store', credentials: 'omit', body, headers: { 'Content-Type': 'application/json' } });
+    const said = await fetch(url, { method: 'POST', cache: 'no-store', credentials: 'omit', signal: AbortSignal.timeout(patience), body, headers: { 'Content-Type': 'application/json' } });
     const { result, proof, error } = await said.json().catch(() => ({}));
     if (said.ok) return await proves(result, proof) && result === 'given' ? { text: '', again: false } : { text: words.unproved, again: false };
     return { text: typeof error === 'string' ? error : words.answered(said.status), again: said.status >= 500 || said.status === 429 };
@@ -79,7 +80,7 @@ async function attempt(path: string, words: Texts, body?: { text: string }): Pro
 
 async function plain(path: string, body?: { text: string }): Promise<void> {
   const answer = await fetch(new URL(path, base), {
-    method: 'POST', cache: 'no-store', credentials: 'omit', ...(body ? { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } } : {}),
+    method: 'POST', cache: 'no-store', credentials: 'omit', signal: AbortSignal.timeout(patience), ...(body ? { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } } : {}),
   });
   if (answer.ok) return;
   const { error } = await answer.json().catch(() => ({}));

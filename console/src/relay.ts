@@ -87,12 +87,22 @@ function wayOf(token: string): { base: string; bearer?: string; account?: Accoun
 /** Whether each connection for a token gets a newer token, made with a key of this browser. */
 export const renews = (token: string) => wayOf(token).bearer === undefined;
 
-/** Sends the relay a request with a token. */
+const patience = 60_000; // ms for an answer, as in pages/keys.js: a relay may run a command of 30 s first
+
+/** Sends the relay a request with a token. Rejects if no answer comes. */
 export async function ask<T = object>(token: string, method: string, path: string, json?: object): Promise<Answer<T>> {
+  try {
+    return await send(token, method, path, json);
+  } catch (err) {
+    throw (err as Error).name === 'TimeoutError' ? new Error(t`no answer for ${patience / 1000} s`) : err;
+  }
+}
+
+async function send<T>(token: string, method: string, path: string, json?: object): Promise<Answer<T>> {
   const { base, bearer, account } = wayOf(token);
   if (bearer === undefined) return device.call(method, path, json, account);
   const answer = await fetch(`${base}/${path}`, {
-    method, cache: 'no-store', headers: { Authorization: `Bearer ${bearer}`, ...(json ? { 'Content-Type': 'application/json' } : {}) }, body: json && JSON.stringify(json),
+    method, cache: 'no-store', signal: AbortSignal.timeout(patience), headers: { Authorization: `Bearer ${bearer}`, ...(json ? { 'Content-Type': 'application/json' } : {}) }, body: json && JSON.stringify(json),
   });
   const said = await answer.text();
   try {

@@ -420,10 +420,10 @@ test('a device requests one token at a time', async (t) => {
   const self = { keys: await newKeys(), device: 'phone', tenant: '', subject: 'ada' };
   const opened = { objectStore: () => ({ get: () => ({ result: self }) }) };
   const db = { close() {}, transaction: () => { const made: any = { ...opened }; setTimeout(() => made.oncomplete(), 0); return made; } };
-  const requests: { resolve(answer: Response): void; reject(err: Error): void }[] = [];
+  const requests: { resolve(answer: Response): void; reject(err: Error): void; signal?: AbortSignal }[] = [];
   Object.assign(globalThis, {
     indexedDB: { open: () => { const open: any = { result: db }; setTimeout(() => open.onsuccess(), 0); return open; } },
-    fetch: () => new Promise((resolve, reject) => { requests.push({ resolve, reject }); }),
+    fetch: (_: unknown, { signal }: RequestInit) => new Promise((resolve, reject) => { requests.push({ resolve, reject, signal: signal! }); }),
   });
   const asks = async () => {
     const all = Promise.allSettled(Array.from({ length: 5 }, () => accessToken()));
@@ -441,4 +441,26 @@ test('a device requests one token at a time', async (t) => {
   requests.at(-1)!.resolve(new Response(JSON.stringify({ access_token: 'a', expires_in: 300 })));
   assert.deepEqual((await given.all).map((r: any) => r.value), ['a', 'a', 'a', 'a', 'a']);
   assert.equal(await accessToken(), 'a');
+});
+
+// Sends requests into a network that swallows them. Each must end: a page that waits for ever shows an earlier state as
+// the present one, and keeps its buttons disabled.
+test('a request without an answer ends', async (t) => {
+  const had = { fetch: globalThis.fetch, timeout: AbortSignal.timeout, indexedDB: (globalThis as any).indexedDB };
+  t.after(() => { AbortSignal.timeout = had.timeout; Object.assign(globalThis, { fetch: had.fetch, indexedDB: had.indexedDB }); });
+  const db = { close() {}, transaction: () => { const made: any = { objectStore: () => ({ get: () => ({}) }) }; setTimeout(() => made.oncomplete(), 0); return made; } };
+  Object.assign(globalThis, { indexedDB: { open: () => { const open: any = { result: db }; setTimeout(() => open.onsuccess(), 0); return open; } } });
+  const ends: (() => void)[] = [];
+  AbortSignal.timeout = () => {
+    const c = new AbortController();
+    ends.push(() => c.abort(new DOMException('signal timed out', 'TimeoutError')));
+    return c.signal;
+  };
+  (globalThis as any).fetch = (_: unknown, { signal }: RequestInit) => new Promise((_, reject) => { signal?.addEventListener('abort', () => reject(signal.reason)); });
+  const { ask } = await import('../src/relay');
+  const { give } = await import('../src/lockscreen');
+  const said = [ask('t', 'POST', 'api/answers/1', {}).catch((err) => err.message), give('api/answers/1', undefined, [])];
+  for (let n = 0; n < 500 && ends.length < 2; n++) await new Promise((done) => { setTimeout(done, 5); });
+  for (const end of ends) end();
+  assert.deepEqual(await Promise.race([Promise.all(said), new Promise((done) => { setTimeout(done, 100, 'they wait'); })]), ['no answer for 60 s', 'the relay cannot be reached']);
 });

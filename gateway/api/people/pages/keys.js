@@ -112,6 +112,7 @@ export async function signIn(keys, answer) {
 }
 
 const patience = 20_000; // ms for a token
+const longest = 60_000; // ms for another answer
 
 async function newToken() {
   const self = await stored();
@@ -131,7 +132,7 @@ export async function accessToken() {
 /** A request of the device that is signed in. */
 export async function call(method, path, json) {
   const self = await stored();
-  return send(self?.keys, method, path, { token: await accessToken(), json });
+  return send(self?.keys, method, path, { token: await accessToken(), json, signal: AbortSignal.timeout(longest) });
 }
 
 /** The answer to a request of the device that is signed in, before its body is read. */
