@@ -16,7 +16,7 @@ interface Self { keys: object; tenant: string; subject: string; device: string }
 interface Keys {
   newKeys(): Promise<object>;
   send<T>(keys: object, method: string, path: string, more: object): Promise<T>;
-  signIn(keys: object, answer: object): Promise<void>;
+  whenApproved(keys: object, asked: object, gone: AbortSignal): Promise<void>;
   stored(): Promise<Self | undefined>;
   call<T>(method: string, path: string, json?: object): Promise<T & { error?: string }>;
   accessToken(): Promise<string>;
@@ -93,18 +93,7 @@ export async function signIn(account: Account, name: string, shows: (asked: Aske
   const made = await k.newKeys();
   const asked = await k.send<Asked>(made, 'POST', 'auth/device', { form: { kind: 'device', name, tenant: '' } });
   shows(asked);
-  for (let pause = Number(asked.interval) || 5; ;) {
-    await new Promise((resolve) => { setTimeout(resolve, pause * 1000); });
-    signal.throwIfAborted();
-    try {
-      await k.signIn(made, await k.send(made, 'POST', 'auth/token', { form: { grant_type: 'urn:ietf:params:oauth:grant-type:device_code', device_code: asked.device_code } }));
-      return;
-    } catch (err) {
-      const { name: why } = err as Error;
-      if (why === 'slow_down') pause += 5;
-      else if (why !== 'authorization_pending') throw err;
-    }
-  }
+  await k.whenApproved(made, asked, signal);
 }
 
 /** Takes an account's key out of this browser, for a last use. */

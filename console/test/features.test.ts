@@ -464,3 +464,23 @@ test('a request without an answer ends', async (t) => {
   for (const end of ends) end();
   assert.deepEqual(await Promise.race([Promise.all(said), new Promise((done) => { setTimeout(done, 100, 'they wait'); })]), ['no answer for 60 s', 'the relay cannot be reached']);
 });
+
+// Waits for a person to approve this device, over a network that loses an answer, and while the relay restarts. The device
+// must ask again, and be signed in; a refusal ends the wait.
+test('a device that waits for its approval outlasts a bad network', async (t) => {
+  const had = { fetch: globalThis.fetch, indexedDB: (globalThis as any).indexedDB };
+  t.after(() => Object.assign(globalThis, had));
+  if (!('navigator' in globalThis)) Object.assign(globalThis, { navigator: {} });
+  const { newKeys, whenApproved } = await import('../../gateway/api/people/pages/keys.js');
+  const kept: any[] = [];
+  const store = { put: (value: any) => { kept.push(value); return {}; }, delete: () => ({}) };
+  const db = { close() {}, transaction: () => { const made: any = { objectStore: () => store }; setTimeout(() => made.oncomplete(), 0); return made; } };
+  const pending = () => new Response('{"error":"authorization_pending"}', { status: 400 });
+  const answers = [pending, () => { throw new TypeError('Failed to fetch'); }, () => new Response('<h1>Bad gateway</h1>', { status: 502 }), pending,
+    () => new Response('{"access_token":"a","expires_in":300,"device":"phone","tenant":"","subject":"ada"}'), () => new Response('{"error":"access_denied"}', { status: 400 })];
+  Object.assign(globalThis, { indexedDB: { open: () => { const open: any = { result: db }; setTimeout(() => open.onsuccess(), 0); return open; } }, fetch: async () => answers.shift()!() });
+  const keys = await newKeys();
+  await whenApproved(keys, { device_code: 'd', interval: 0.001 });
+  assert.deepEqual(kept.map((k) => k.device), ['phone']);
+  await assert.rejects(whenApproved(keys, { device_code: 'd', interval: 0.001 }), /access_denied/);
+});

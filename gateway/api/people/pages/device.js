@@ -1,4 +1,4 @@
-import { begin, begun, call, forget, newKeys, send, signIn, stored } from './keys.js';
+import { begin, begun, call, forget, newKeys, send, signIn, stored, whenApproved } from './keys.js';
 import { deviceName, hostWords, levelChoice, levelWords, linkToSend, make, qrCode, say } from './words.js';
 
 const at = (id) => document.getElementById(id);
@@ -333,18 +333,8 @@ async function ask(tenant = '') {
   at('ask-code').textContent = asked.user_code;
   at('ask-key').textContent = asked.fingerprint;
   if (asked.qr) at('ask-qr').replaceChildren(qrCode(asked.qr));
-  for (let pause = asked.interval; ; ) {
-    await wait(pause);
-    try {
-      await signIn(keys, await send(keys, 'POST', 'auth/token', {
-        form: { grant_type: 'urn:ietf:params:oauth:grant-type:device_code', device_code: asked.device_code },
-      }));
-      return start();
-    } catch (e) {
-      if (e.name === 'slow_down') pause += 5;
-      else if (e.name !== 'authorization_pending') throw e;
-    }
-  }
+  await whenApproved(keys, asked);
+  return start();
 }
 
 at('invite-level').replaceChildren(...levelChoice('invite-level', undefined, 'talk'));

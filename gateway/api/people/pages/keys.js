@@ -103,6 +103,9 @@ function took(answer) {
   return access.token;
 }
 
+const patience = 20_000; // ms for a token
+const longest = 60_000; // ms for another answer
+
 /** Signs this device in with what an answer of the relay says. */
 export async function signIn(keys, answer) {
   await store({ keys, device: answer.device, tenant: answer.tenant, subject: answer.subject });
@@ -111,8 +114,23 @@ export async function signIn(keys, answer) {
   took(answer);
 }
 
-const patience = 20_000; // ms for a token
-const longest = 60_000; // ms for another answer
+
+/** Signs this device in once a person has approved its request. asked is the relay's answer to that. */
+export async function whenApproved(keys, asked, gone) {
+  for (let pause = Number(asked.interval) || 5; ;) {
+    await new Promise((done) => { setTimeout(done, pause * 1000); });
+    gone?.throwIfAborted();
+    let answer;
+    try {
+      answer = await send(keys, 'POST', 'auth/token', { form: { grant_type: 'urn:ietf:params:oauth:grant-type:device_code', device_code: asked.device_code }, signal: AbortSignal.timeout(patience) });
+    } catch (err) {
+      if (err.name === 'slow_down') pause += 5;
+      else if (err.status < 500 && err.name !== 'authorization_pending') throw err; // otherwise the relay may return
+      continue;
+    }
+    return signIn(keys, answer);
+  }
+}
 
 async function newToken() {
   const self = await stored();
