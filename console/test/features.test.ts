@@ -411,6 +411,25 @@ test('a terminal with many commands keeps a bounded output', async () => {
   assert.ok(anew > 0 && anew < 20, `${anew} of 1000 commands`);
 });
 
+/** A browser's database whose only record is a device's key. */
+const databaseOf = (self: object) => {
+  const db = { close() {}, transaction: () => { const made: any = { objectStore: () => ({ get: () => ({ result: self }) }) }; setTimeout(() => made.oncomplete(), 0); return made; } };
+  return { open: () => { const open: any = { result: db }; setTimeout(() => open.onsuccess(), 0); return open; } };
+};
+
+// Removes a device, or ends its sign-in at the organization, while its page sleeps. The relay answers the request for a
+// token with 400. The page must get 401, as for a refused token: it then offers to sign in.
+test('a device without its sign-in gets 401', async (t) => {
+  const had = { fetch: globalThis.fetch, indexedDB: (globalThis as any).indexedDB };
+  t.after(() => Object.assign(globalThis, had));
+  const { call, newKeys } = await import('../../gateway/api/people/pages/keys.js');
+  Object.assign(globalThis, { indexedDB: databaseOf({ keys: await newKeys(), device: 'phone', tenant: '', subject: 'ada' }) });
+  for (const [error, status] of [['invalid_grant', 401], ['login_required', 401], ['temporarily_unavailable', 503]] as [string, number][]) {
+    (globalThis as any).fetch = async () => new Response(JSON.stringify({ error }), { status: status === 401 ? 400 : status });
+    await assert.rejects(call('GET', 'api/hosts'), { name: error, status });
+  }
+});
+
 // Asks for a token each second while the network swallows the request, as the page does. There must be one request at a
 // time; after it has failed, the next call makes another.
 test('a device requests one token at a time', async (t) => {

@@ -135,7 +135,12 @@ export async function whenApproved(keys, asked, gone) {
 async function newToken() {
   const self = await stored();
   if (!self) throw new Refused(401, 'signed_out', 'This device is not signed in.');
-  return took(await send(self.keys, 'POST', 'auth/token', { form: { grant_type: 'device', device: self.device }, signal: AbortSignal.timeout(patience) }));
+  try {
+    return took(await send(self.keys, 'POST', 'auth/token', { form: { grant_type: 'device', device: self.device }, signal: AbortSignal.timeout(patience) }));
+  } catch (err) {
+    if (['invalid_grant', 'login_required'].includes(err.name)) err.status = 401; // the device is not signed in any more
+    throw err;
+  }
 }
 
 let coming; // the token that is being requested: all callers wait for it
