@@ -503,3 +503,25 @@ test('a device that waits for its approval outlasts a bad network', async (t) =>
   assert.deepEqual(kept.map((k) => k.device), ['phone']);
   await assert.rejects(whenApproved(keys, { device_code: 'd', interval: 0.001 }), /access_denied/);
 });
+
+// Sets the phone's clock back after it has got a token. The relay refuses the token, which the page believes to be valid.
+// The page must get another, and keep its sign-in. A second refusal counts.
+test('a device renews a token that the relay refuses early', async (t) => {
+  const had = { fetch: globalThis.fetch, indexedDB: (globalThis as any).indexedDB };
+  t.after(() => Object.assign(globalThis, had));
+  const { accessToken, call, newKeys } = await import('../../gateway/api/people/pages/keys.js');
+  const valid = new Set(['second']);
+  const tokens = ['second', 'third'];
+  Object.assign(globalThis, {
+    indexedDB: databaseOf({ keys: await newKeys(), device: 'phone', tenant: '', subject: 'ada' }),
+    fetch: async (url: URL, { headers }: { headers: Record<string, string> }) => {
+      if (url.pathname.endsWith('auth/token')) return new Response(JSON.stringify({ access_token: tokens.shift(), expires_in: 300 }));
+      return valid.has(headers.Authorization.slice('DPoP '.length)) ? new Response('{"hosts":[]}') : new Response('{"error":"token expired"}', { status: 401 });
+    },
+  });
+  const first = await accessToken(); // of an earlier test
+  assert.deepEqual([await call('GET', 'api/hosts'), await accessToken(), first], [{ hosts: [] }, 'second', 'a']);
+  valid.clear();
+  await assert.rejects(call('GET', 'api/hosts'), { status: 401 });
+  assert.deepEqual(tokens, []);
+});

@@ -152,10 +152,18 @@ export async function accessToken() {
   return coming;
 }
 
-/** A request of the device that is signed in. */
+/** A request of the device that is signed in. Once more, with another token, if the relay refuses one before its end. */
 export async function call(method, path, json) {
   const self = await stored();
-  return send(self?.keys, method, path, { token: await accessToken(), json, signal: AbortSignal.timeout(longest) });
+  for (let again = true; ; again = false) {
+    const token = await accessToken();
+    try {
+      return await send(self?.keys, method, path, { token, json, signal: AbortSignal.timeout(longest) });
+    } catch (err) {
+      if (err.status !== 401 || !again) throw err;
+      if (access?.token === token) access = undefined;
+    }
+  }
 }
 
 /** The answer to a request of the device that is signed in, before its body is read. */
