@@ -27,7 +27,7 @@ export interface EventsPage {
   route(): void;
   wander(): void;
   accountsChangedElsewhere(): void;
-  open(dialog: Dialog): void;
+  open(dialog: Dialog | null): void;
   openSession(host: string, session: string): void;
   openQuestion(host: string, session: string, chat?: string): void;
   renew(account?: Account): void;
@@ -60,6 +60,7 @@ export function follow(page: EventsPage): void {
   navigator.serviceWorker?.addEventListener('message', ({ data }) => { // the user clicked a notification
     const { host, session, chat, asks } = data?.open ?? {};
     if (!page.token || !host) return;
+    page.open(null); // a dialog would hide the question
     if (asks === true) page.openQuestion(text(host), text(session), text(chat));
     else page.openSession(text(host), text(session));
   });

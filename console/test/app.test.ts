@@ -100,7 +100,8 @@ test('equal URIs at two hosts share no model, file or context', async () => {
 });
 
 // Presses a notification about a question in a session's second chat, which was in view at the last visit. The page must
-// open that chat: the host's list of chats, which is not known yet, begins with another.
+// open that chat: the host's list of chats, which is not known yet, begins with another. A dialog that was left open must
+// not hide the question.
 test('a press on a notification opens the chat of its question', async (t) => {
   mock.timers.enable({ apis: ['setInterval'] });
   t.after(() => mock.timers.reset());
@@ -117,8 +118,9 @@ test('a press on a notification opens the chat of its question', async (t) => {
   await until('a connection', () => Boolean(app.link?.live));
   follow(app);
   app.link!.past.set('ahp-session:/1', { chat: 'ahp-chat:/second', state: { turns: [] } as any, at: 1 });
+  app.open({ kind: 'told' });
   pressed({ data: { open: { host: 'desk', session: 'ahp-session:/1', chat: 'ahp-chat:/second', asks: true } } });
-  assert.deepEqual([app.session, app.chat, app.sought], ['ahp-session:/1', 'ahp-chat:/second', 'asks']);
+  assert.deepEqual([app.session, app.chat, app.sought, app.dialog], ['ahp-session:/1', 'ahp-chat:/second', 'asks', null]);
   app.link!.store.snapshot({ resource: 'ahp-session:/1', state: { chats: [{ resource: 'ahp-chat:/first' }, { resource: 'ahp-chat:/second' }] } as any, fromSeq: 1 });
   assert.equal(app.chatUri, 'ahp-chat:/second');
   app.forget();
