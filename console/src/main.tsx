@@ -32,11 +32,13 @@ function now() {
   else all();
 }
 
+let keepFocus = () => {}; // see ui/focus.ts
 let last: string | undefined; // the place in view
 
 function all() {
   render(<Shell now={Date.now()} />, document.getElementById('root')!);
   settled();
+  keepFocus();
 }
 
 app.draw = () => draw(2);
@@ -49,3 +51,4 @@ shared();
 app.start();
 registerWorker();
 look();
+import('./ui/focus').then((m) => { m.followFocus(); keepFocus = m.keepFocus; }).catch(() => {}); // the focus then falls to the page

@@ -86,7 +86,7 @@ export function Composer({ chat }: { chat: ChatState }) {
     setWake('');
     toPrompt();
   };
-  // When Send and Stop replace each other, the focus would be lost with the pressed button. On touch screens
+  // The focus would be lost with a pressed button that vanishes, or that is replaced. On touch screens
   // the editor gets no focus, because that would open the keyboard.
   const toPrompt = () => { if (!isTouch()) at.current?.focus({ preventScroll: true }); };
   const add = async (list: Iterable<File>) => {
@@ -140,7 +140,7 @@ export function Composer({ chat }: { chat: ChatState }) {
           {attached.map((a, i) => (
             <li key={a.label + i}>
               {'data' in a && isPicture(a) ? <img src={`data:${a.contentType};base64,${a.data}`} alt={a.label} /> : <span class="chip"><Icon name="file" /><span>{a.label}</span></span>}
-              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { conversation.attachments.set(placeOf(host, chatUri), attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
+              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { conversation.attachments.set(placeOf(host, chatUri), attached.toSpliced(i, 1)); app.draw(); toPrompt(); }}><Icon name="close" /></button>
             </li>
           ))}
         </ul>
@@ -148,7 +148,7 @@ export function Composer({ chat }: { chat: ChatState }) {
       {conversation.context.map(([from, { label, text }], i) => (
         <div key={i} class="context row">
           <details class="grow"><summary>{t`${label || t`An app`} adds to your next message`}</summary><pre tabIndex={0}>{visible(text)}</pre></details>
-          <button type="button" class="quiet round" aria-label={t`Do not add it`} onClick={() => conversation.addContext(from, '', '')}><Icon name="close" /></button>
+          <button type="button" class="quiet round" aria-label={t`Do not add it`} onClick={() => { conversation.addContext(from, '', ''); toPrompt(); }}><Icon name="close" /></button>
         </div>
       ))}
       <div class="composer-row">

@@ -1,0 +1,49 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// pressed focuses a button and presses it with the keyboard.
+func (p *page) pressed(selector string) {
+	p.t.Helper()
+	p.await(selector)
+	p.focus(selector)
+	p.do(chromedp.KeyEvent("\r"))
+}
+
+// TestFocusStaysNearWhatHasGone presses buttons that leave the page with what they are
+// about: the answer to a question, a queued message, and an attached file. The focus must
+// go to the conversation or the editor, and not to the page.
+func TestFocusStaysNearWhatHasGone(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	goes := func(what, selector, to string) {
+		t.Helper()
+		p.pressed(selector)
+		p.holds(what+" to go", "!document.querySelector("+js(selector)+")")
+		p.holds("the focus at "+to+" after "+what, "document.activeElement.id === "+js(to))
+	}
+	p.say("ask")
+	goes("the question", lastTurn+" form.question .answers button:last-child", "log")
+	p.say("permission")
+	goes("the approval", lastTurn+" .approval .answers button:last-child", "log")
+	p.say("stream 300 100")
+	p.enter("#prompt", "next")
+	p.click("#send")
+	goes("the queued message", ".waiting button", "log")
+	eval[any](p, `(() => {
+		const data = new DataTransfer();
+		data.items.add(new File(['x'], 'note.txt'));
+		document.querySelector('#composer').dispatchEvent(new DragEvent('drop', { bubbles: true, cancelable: true, dataTransfer: data }));
+	})(), null`)
+	goes("the file", "#composer .pictures button", "prompt")
+}
