@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // pressed focuses a button and presses it with the keyboard.
@@ -46,4 +47,35 @@ func TestFocusStaysNearWhatHasGone(t *testing.T) {
 		document.querySelector('#composer').dispatchEvent(new DragEvent('drop', { bubbles: true, cancelable: true, dataTransfer: data }));
 	})(), null`)
 	goes("the file", "#composer .pictures button", "prompt")
+}
+
+// TestMenuReturnsTheFocus closes a menu with Escape, and by a button that opens a dialog. When
+// they are closed, the focus must be at the button that opens the menu.
+func TestMenuReturnsTheFocus(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	const menu = ".chat-head .menu"
+	returns := func() {
+		t.Helper()
+		p.holds("the menu to close", "!document.querySelector("+js(menu)+").open")
+		p.holds("the focus at the menu's button", "document.activeElement.matches("+js(menu+" summary")+")")
+	}
+	opens := func() {
+		t.Helper()
+		p.pressed(menu + " summary")
+		p.holds("the menu", "[...document.querySelectorAll("+js(menu+" button")+")].some((b) => b.textContent === 'Find' && (b.id = 'to-find'))")
+	}
+	opens()
+	p.focus("#to-find")
+	p.do(chromedp.KeyEvent(kb.Escape))
+	returns()
+	opens()
+	p.pressed("#to-find")
+	p.await("#find input")
+	p.do(chromedp.KeyEvent(kb.Escape))
+	returns()
 }

@@ -60,12 +60,18 @@ export function Dialog({ title, id, onClose, children }: { title: string; id?: s
   );
 }
 
+/** Closes a menu. The focus would be lost with the button inside that has it. */
+export function shut(menu: HTMLDetailsElement): void {
+  if (menu.contains(document.activeElement)) menu.querySelector('summary')!.focus({ preventScroll: true });
+  menu.open = false;
+}
+
 /** A button that opens a menu. */
 export function Menu({ label, icon = 'more', children }: { label: string; icon?: string; children: ComponentChildren }) {
   const at = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
     const close = (e: Event) => {
-      if (at.current?.open && !(e.type === 'pointerdown' && at.current.contains(e.target as Node)) && (e as KeyboardEvent).key !== 'Tab') at.current.open = false;
+      if (at.current?.open && !(e.type === 'pointerdown' && at.current.contains(e.target as Node)) && (e as KeyboardEvent).key !== 'Tab') shut(at.current);
     };
     const key = (e: KeyboardEvent) => { if (e.key === 'Escape') close(e); };
     addEventListener('pointerdown', close);
@@ -76,7 +82,7 @@ export function Menu({ label, icon = 'more', children }: { label: string; icon?:
     };
   }, []);
   return (
-    <details class="menu" ref={at} onToggle={() => fit(at.current!)} onClick={(e) => { if ((e.target as Element).closest('.menu-items button')) at.current!.open = false; }}>
+    <details class="menu" ref={at} onToggle={() => fit(at.current!)} onClick={(e) => { if ((e.target as Element).closest('.menu-items button')) shut(at.current!); }}>
       <summary aria-label={label} title={label}><Icon name={icon} /></summary>
       <div class="menu-items">{children}</div>
     </details>

@@ -10,7 +10,7 @@ import type { CanvasRef, CanvasState, ChatState, ChatSummary, RootState, Session
 import { status } from '../reduce';
 import { asOf, Wake } from './status';
 import { statusWord, when } from '../words';
-import { Icon, Lines, Menu } from './bits';
+import { Icon, Lines, Menu, shut } from './bits';
 import { skipping } from './bypass';
 import { Composer, openTurn } from './composer';
 import { FirstPane } from './asked';
@@ -199,7 +199,7 @@ function Tree({ chats }: { chats: ChatSummary[] }) {
     <details class="tree" ref={at}>
       <summary class="chip"><Icon name="agent" /><span class="grow">{chatName(chats.find((c) => c.resource === app.chatUri))}</span><span class="dim">{plural(chats.length, '{0} chat', '{0} chats')}</span>
         {(need > 0 || work > 0) && <span class="badge" data-tone={need ? 'wait' : 'ok'}>{need ? plural(need, '{0} needs you', '{0} need you') : plural(work, '{0} working', '{0} working')}</span>}</summary>
-      <ul aria-label={t`Chats`} onClick={() => { at.current!.open = false; }}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>
+      <ul aria-label={t`Chats`} onClick={() => shut(at.current!)}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>
     </details>
   );
 }

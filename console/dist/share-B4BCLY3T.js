@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-UUD5H5MW.js";import"./chunk-VC5DR7IJ.js";import"./chunk-7OOKMUVN.js";import"./chunk-26WMZINT.js";import"./chunk-VKSS26Z4.js";import"./chunk-W3RC6LTX.js";import"./chunk-ZZTDVERI.js";import"./chunk-XC2NDZPJ.js";import"./chunk-NO2D3W72.js";export{b as Code,a as Share};
