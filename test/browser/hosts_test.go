@@ -4,13 +4,33 @@ package browser_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"ahprelay/auth"
 )
+
+// TestFirstPaneAgreesWithTheList fails the stream of questions. The list shows that a session
+// needs the person, and the pane beside it must not deny that.
+func TestFirstPaneAgreesWithTheList(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	front := s.frontOf(func(r *http.Request) bool { return r.URL.Path == "/api/events" })
+	_, place, _ := strings.Cut(s.console(s.token(time.Hour)), "#")
+	p.do(desktop(), chromedp.Navigate(front+"/#"+place))
+	p.wants("#chat-title", "Nothing needs you")
+	p.begin()
+	p.say("permission")
+	p.wants(lastTurn+" .question", "Allow")
+	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(front+"/#"+place))
+	p.holds("a session that needs the person", `document.querySelector("#sessions [data-group=needs] li")`)
+	p.wants("#chat-title", "Needs you")
+}
 
 // TestOneDeadHostLeavesTheOther shows two hosts in one list. Sessions that need the
 // user come first. A host dies: the list marks its sessions, and the other host works

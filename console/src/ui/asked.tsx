@@ -7,6 +7,7 @@ import { visible } from '../approval';
 import { text } from '../store';
 import { ago, unmarked } from '../words';
 import { Icon } from './bits';
+import { needing } from './order';
 import { unpaired } from './status';
 import { plural, t } from '../language';
 
@@ -67,11 +68,12 @@ export function FirstPane() {
   useRest();
   const all = questions.all().filter((q) => !view.onlyHost || q.host === view.onlyHost);
   const live = [...links.values()].some((l) => l.live);
+  const needs = all.length > 0 || needing() > 0; // the questions may come later than the list of sessions
   const working = sessions.all().filter(({ session }) => (session.status & 24) === 8).length;
   return (
     <div class="first">
-      <h2 id="chat-title" tabIndex={-1}>{all.length > 0 ? t`Needs you` : live ? t`Nothing needs you` : t`No session open`}</h2>
-      {all.length === 0 && <p id="chat-note" class="dim">{!live ? (sessions.all().length > 0 ? t`Choose a session.` : unpaired().length > 0 ? t`Only paired devices show a sealed host’s sessions.` : t`Sessions appear when a host is online.`) : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : rights.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
+      <h2 id="chat-title" tabIndex={-1}>{needs ? t`Needs you` : live ? t`Nothing needs you` : t`No session open`}</h2>
+      {all.length === 0 && <p id="chat-note" class="dim">{needs ? t`Choose a session.` : !live ? (sessions.all().length > 0 ? t`Choose a session.` : unpaired().length > 0 ? t`Only paired devices show a sealed host’s sessions.` : t`Sessions appear when a host is online.`) : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : rights.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
       <ul class="cards" aria-label={t`Questions`}>
         {all.map((q) => (
           <li key={`${q.host} ${q.id} ${q.digest}`} class="item-card">
