@@ -16,7 +16,7 @@ import { Hosts } from './hosts';
 import { Lender } from './lend';
 import type { Link } from './link';
 import { Offline } from './offline';
-import { joined, keepLink, relay } from './pins';
+import { forgetLinks, joined, keepLink, relay } from './pins';
 import { ask, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm } from './relay';
 import { Remembered } from './remembered';
 import { Requests } from './requests';
@@ -167,6 +167,7 @@ export class App {
     this.hosts.forget();
     if (!why) this.#leaveAll();
     keepToken('');
+    forgetLinks();
     this.past.erase();
     forgetUnsent();
     this.remembered.forget();

@@ -115,6 +115,11 @@ export const linkOf = (host: string): string | null => globalThis.sessionStorage
 
 export const keepLink = (host: string, keys: string) => { sessionStorage.setItem(linkKey(host), keys); };
 
+/** Forgets the keys of all links: their tokens are over. Their hosts can then be paired with. */
+export function forgetLinks(): void {
+  for (const key of Object.keys(sessionStorage)) if (key.startsWith(linkKey(''))) sessionStorage.removeItem(key);
+}
+
 /** Redeems a link at the relay, and returns its token. */
 export async function joined(secret: string): Promise<string> {
   const answer = await fetch(`${relay()}/auth/share`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ link: secret }) });

@@ -141,6 +141,22 @@ test('the page is connected to 16 hosts at most', async (t) => {
   app.forget();
 });
 
+// Ends a link to a session of a sealed host. Its keys must go with its token: with them, the page would offer the next user
+// of the tab no pairing with the host.
+test('the keys of an ended link are forgotten', async (t) => {
+  const had = globalThis.sessionStorage;
+  t.after(() => { Object.assign(globalThis, { sessionStorage: had }); });
+  const tab = Object.create({ getItem(k: string) { return this[k] ?? null; }, setItem(k: string, v: string) { this[k] = v; }, removeItem(k: string) { delete this[k]; } });
+  Object.assign(globalThis, { sessionStorage: tab });
+  const { App } = await import('../src/app');
+  const { keepLink, linkOf } = await import('../src/pins');
+  const app = new App();
+  app.useToken('of.one.person');
+  keepLink('vault', 'hostkey link');
+  app.refused();
+  assert.deepEqual([linkOf('vault'), Object.keys(tab).filter((k) => k.includes('vault')), app.token], [null, [], '']);
+});
+
 /** A database with one store, as far as the pins need it. */
 function database() {
   const kept = new Map<string, unknown>();

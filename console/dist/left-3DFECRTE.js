@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-74A6FZLZ.js";import"./chunk-GEQSA4PH.js";import"./chunk-OC4DOHHR.js";import"./chunk-ZZTDVERI.js";import"./chunk-XC2NDZPJ.js";import"./chunk-NO2D3W72.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};
