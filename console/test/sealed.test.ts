@@ -13,7 +13,7 @@ import { longVerifier, newDevice, publicText, readDevice, readPublic, sign, veri
 import { fromBase64, openLetter } from '../src/sealed/letter';
 import { Initiator, OtherKey } from '../src/sealed/noise';
 import { isSealed, subscribe } from '../src/sealed/note';
-import { forgetGiven } from '../src/sealed/open';
+import { forgetGiven, pair } from '../src/sealed/open';
 import { SealedSocket } from '../src/sealed/socket';
 import { content, Half, heartbeat, readClose, readHeartbeat, readWelcome, Session } from '../src/sealed/record';
 
@@ -680,6 +680,23 @@ test('changes of a pin at the same time are all kept', async () => {
   await Promise.all([subscribe('laptop', keys, 'target', true, { p256dh: 'key', auth: 'secret' }), forgetGiven('laptop', 'old'), forgetGiven('laptop', 'new')]);
   const is = await pinOf('laptop');
   assert.deepEqual([is?.push?.way, is?.given, is?.level], ['target', [], 'admin']);
+});
+
+// Cancels a pairing while the device waits for its WebSocket, as on a bad network. The pairing must end, and the host must
+// not be asked.
+test('a pairing that is cancelled before its connection ends', async () => {
+  Object.assign(globalThis, { navigator: {}, indexedDB: database(), location: { origin: 'https://relay.example' } });
+  const cancel = new AbortController();
+  const line: any = { readyState: 0, close() { line.readyState = 3; } };
+  let dialled = false;
+  const dial = async () => {
+    dialled = true;
+    cancel.abort();
+    return line;
+  };
+  const paired = pair({ host: 'laptop', code: new Uint8Array(10) }, 'phone', dial, () => {}, cancel.signal).then(() => 'paired', () => 'cancelled');
+  assert.equal(await Promise.race([paired, new Promise((done) => { setTimeout(done, 1000, 'it goes on'); })]), 'cancelled');
+  assert.deepEqual([dialled, line.readyState, line.onopen], [true, 3, undefined]);
 });
 
 // Removes a sealed host's key, as a person does when the host shows another key. The browser still knows the host as

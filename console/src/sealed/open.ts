@@ -146,7 +146,12 @@ export async function pair(to: Invitation, name: string, dial: Dial, pending: (h
   const [device, had] = [await ownDevice(), await pinOf(to.host)];
   if (had?.changed) throw new Error(changedReason);
   if (had && to.expect && (await nameOfHost(had.key)).fingerprint !== to.expect) throw new Error(t`This code is of a host with a different key than the one that this device knows under that name.`);
-  const socket = new SealedSocket(await dial(to.host, subprotocol), {
+  const line = await dial(to.host, subprotocol);
+  if (signal.aborted) { // while this device waited for its token
+    line.close();
+    throw new Error('');
+  }
+  const socket = new SealedSocket(line, {
     host: bare(to.host), hostKey: had?.key, expect: to.expect, code: to.code, device, limit, greeting: { name: cleaned(name), window: windowSeconds },
   }, { pending: (key) => { nameOfHost(key).then(pending); }, welcome: async ({ subject, level, end }, key) => { made = { ...placeOf(to.host), key, grants: [], subject, level, end, since: Date.now() }; await pin(made); } });
   let made: Pin | undefined;
