@@ -46,7 +46,11 @@ export class Rights {
 
   /** Whether the token permits operating the host, beyond talking and approving. */
   get mayOperate(): boolean {
-    return !belowOperate.includes(this.#access());
+    return this.mayOperateAt(this.#page.host);
+  }
+
+  mayOperateAt(host: string): boolean {
+    return !belowOperate.includes(this.#access(host));
   }
 
   /** Whether the token permits approving. */
@@ -73,7 +77,7 @@ export class Rights {
 
   /** Whether the token for a host permits operating all of it. Only then can the page sign its agents in. */
   operatesAll(host = this.#page.host): boolean {
-    return !belowOperate.includes(this.#access(host)) && !this.narrowAt(host);
+    return this.mayOperateAt(host) && !this.narrowAt(host);
   }
 
   /** Whether the page can create sessions at any host. */

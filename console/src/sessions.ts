@@ -22,7 +22,8 @@ export interface SessionsPage {
   readonly host: string;
   readonly session: string; // URI of the open session
   readonly onlyHost: string; // list only this host's sessions, '' for all
-  readonly rights: { readonly mayOperate: boolean };
+  readonly rights: { readonly mayOperate: boolean; operatesAll(host: string): boolean };
+  readonly absent: { at(host: string): { takesSession(host: string): boolean } | undefined };
   readonly conversation: Conversation;
   openSession(host: string, session: string): void;
   open(dialog: Dialog | null): void;
@@ -47,6 +48,16 @@ export class Sessions {
       }
     }
     return all;
+  }
+
+  /** Whether a new session for a host waits at the relay. */
+  waits(link: Link): boolean {
+    return !link.live && this.#page.absent.at(link.host)?.takesSession(link.host) === true;
+  }
+
+  /** Whether a session can be created at a host, now or when it is back. */
+  mayBegin(link: Link): boolean {
+    return this.#page.rights.operatesAll(link.host) && (link.live ? link.store.agents.length > 0 : this.waits(link));
   }
 
   /** Creates a session and opens it. Rejects if the host refuses. */

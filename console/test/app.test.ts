@@ -157,6 +157,24 @@ test('the keys of an ended link are forgotten', async (t) => {
   assert.deepEqual([linkOf('vault'), Object.keys(tab).filter((k) => k.includes('vault')), app.token], [null, [], '']);
 });
 
+// Has a further account permit less than that of the host in view. At its hosts, the page must offer only what this account
+// permits.
+test('a host of a further account offers what that account permits', async (t) => {
+  const had = globalThis.fetch;
+  const { accounts, tookChange } = await import('../src/accounts');
+  kept.set('ahp-accounts', JSON.stringify([{ name: 'work', relay: 'https://b.example', token: 'of.work' }]));
+  tookChange(null);
+  t.after(() => { globalThis.fetch = had; kept.delete('ahp-accounts'); tookChange(null); });
+  (globalThis as any).fetch = async () => ({ ok: true, status: 200, text: async () => JSON.stringify({ hosts: [], token: { access: 'talk' } }) });
+  const { app } = await import('../src/app');
+  await app.accounts.ask(accounts()[0]);
+  Object.assign(app, { host: 'desk', token: 'of.one.person' });
+  app.hosts.grant = { access: 'own' };
+  assert.deepEqual(['desk', 'lab@work'].map((host) => app.rights.mayOperateAt(host)), [true, false]);
+  assert.deepEqual(['desk', 'lab@work'].map((host) => app.sessions.mayBegin({ host, live: true, store: { agents: [{}] } } as any)), [true, false]);
+  app.forget();
+});
+
 /** A database with one store, as far as the pins need it. */
 function database() {
   const kept = new Map<string, unknown>();

@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
-import { app, absent, links, questions, rights } from '../app';
+import { app, absent, links, questions, rights, sessions } from '../app';
 import { text } from '../store';
 import type { Summary } from '../ahp';
 import type { Asked } from '../asked';
@@ -46,7 +46,7 @@ export function Inbox({ now }: { now: number }) {
           <input id="search" type="search" placeholder={t`Search sessions`} aria-label={t`Search sessions`} value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
           {many && <button id="filter" class="quiet round" type="button" aria-label={t`Hosts`} title={t`Hosts`} onClick={() => app.open({ kind: 'status' })}><Icon name="filter" /></button>}</div>
         {rights.mayCreate && (unpaired().length === 0 || unpaired().length < app.hosts.all.length) && (
-          <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>{t`New session`}</span></button>
+          <button id="new-session" class="primary" type="button" disabled={![...links.values()].some((l) => sessions.mayBegin(l))} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>{t`New session`}</span></button>
         )}
       </div>
       {app.onlyHost && <button id="only-host" class="chip" type="button" onClick={() => app.chooseHost(app.host)}><span>{t`Only ${app.onlyHost}`}</span><Icon name="close" /></button>}
@@ -65,10 +65,6 @@ export function Inbox({ now }: { now: number }) {
       </div>
     </div>
   );
-}
-
-function canCreate(): boolean {
-  return [...links.values()].some((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
 }
 
 /** Whether a host has a line of its own, with the button that wakes it. */

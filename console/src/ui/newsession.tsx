@@ -30,11 +30,8 @@ function lastChoice(host: string): Last {
   }
 }
 
-/** Whether a new session for a host waits at the relay. */
-const waits = (link: Link) => !link.live && absent.at(link.host)?.takesSession(link.host) === true;
-
 export function NewSession() {
-  const ready = [...links.values()].filter((l) => (l.live ? l.store.agents.length > 0 : waits(l)));
+  const ready = [...links.values()].filter((l) => sessions.mayBegin(l));
   const [host, setHost] = useState(ready.some((l) => l.host === view.host) ? view.host : ready[0]?.host ?? '');
   const link = links.get(host);
   return (
@@ -49,7 +46,7 @@ export function NewSession() {
 
 function Form({ link }: { link: Link }) {
   const last = useMemo(() => lastChoice(link.host), [link]);
-  const away = waits(link); // may change while the user writes
+  const away = sessions.waits(link); // may change while the user writes
   const agents = away ? absent.at(link.host)?.agentsOf(link.host) ?? [] : link.store.agents;
   const [words, setWords] = useState(''); // the first message of a session for an absent host; if the host returns, a draft
   const [wake, setWake] = useState('');

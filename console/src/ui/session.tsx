@@ -121,7 +121,7 @@ function SessionMenu() {
 /** The menu of a session, which may be open or in the list. */
 export function SessionActions({ link, session, act = (f) => f() }: { link: Link; session: string; act?: (f: () => void) => void }) {
   const bits = link.store.sessions.get(session)?.status ?? 0;
-  const may = link.live && rights.mayOperate;
+  const may = link.live && rights.mayOperateAt(link.host);
   const archived = Boolean(bits & status.archived);
   const read = Boolean(bits & status.read);
   const own = link.privates?.has(session) === true;
