@@ -48,7 +48,10 @@ self.addEventListener('activate', (event) => {
   if (account) return;
   event.waitUntil((async () => {
     const all = await caches.keys();
-    const before = all.findLast((other) => other.startsWith('shell ') && other !== name) ?? ''; // an open page may still need its files
+    let before = ''; // the cache of the version before: an open page may still need its files
+    for (const other of all.filter((o) => o.startsWith('shell ') && o !== name)) {
+      if ((await (await caches.open(other)).keys()).length > 0) before = other; // a failed install leaves an empty cache
+    }
     for (const other of all) if (![name, before, 'shared', withdrawn, choices].includes(other)) await caches.delete(other);
     await self.clients.claim();
   })());

@@ -58,14 +58,15 @@ test('the answer of a proxy whose relay is away takes the place of no file', asy
 });
 
 // Takes over from an earlier version's worker while a page of that version is open. The relay does not have that page's
-// files any more, of which the page loads some only when they are needed. The new page comes from the new cache.
+// files any more, of which the page loads some only when they are needed. The install of a version in between has failed.
+// The new page comes from the new cache.
 test('an open page of the version before finds its files', async () => {
-  const all = new Map([['shell /a-OLDEROLD.js', ['/', '/a-OLDEROLD.js']], ['shell /a-BEFORE00.js', ['/', '/a-BEFORE00.js']], ['shell ', ['/']]]
+  const all = new Map([['shell /a-OLDEROLD.js', ['/', '/a-OLDEROLD.js']], ['shell /a-BEFORE00.js', ['/', '/a-BEFORE00.js']], ['shell /a-FAILED00.js', []], ['shell ', ['/']]]
     .map(([name, paths]: any) => [name, new Map(paths.map((path: string) => [path, `${path} of ${name}`]))] as [string, Map<string, string>]));
   const pathOf = (what: any) => (typeof what === 'string' ? what : new URL(what.url).pathname);
   Object.assign(globalThis, {
     caches: {
-      keys: async () => [...all.keys()], delete: async (name: string) => all.delete(name), open: async () => ({ put: async () => {} }),
+      keys: async () => [...all.keys()], delete: async (name: string) => all.delete(name), open: async (name: string) => ({ put: async () => {}, keys: async () => [...all.get(name)!.keys()] }),
       match: async (what: any, { cacheName = undefined as string | undefined } = {}) => {
         const found = [...all].find(([name, files]) => (cacheName ?? name) === name && files.has(pathOf(what)));
         return found && new Response(found[1].get(pathOf(what)));
