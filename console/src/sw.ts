@@ -100,8 +100,13 @@ async function keptFromNow(request: Request): Promise<Response> {
   const ours = await caches.match(request);
   if (ours) return ours;
   const answer = await fetch(request);
-  if (answer.ok) await (await caches.open(name)).put(request, answer.clone());
+  if (answer.ok) await keep(request, answer);
   return answer;
+}
+
+/** Caches an answer, if the browser has room for it. */
+async function keep(of: Request | string, answer: Response): Promise<void> {
+  await caches.open(name).then((cache) => cache.put(of, answer.clone())).catch(() => {});
 }
 
 /** The person's language. */
@@ -121,7 +126,7 @@ function orKept(answer: Promise<Response>, ours: Response): Promise<Response> {
 async function latest(request: Request, path: string): Promise<Response> {
   const kept = await caches.match(path, { cacheName: name });
   const now = fetch(request).then(async (answer) => {
-    if (answer.ok) await (await caches.open(name)).put(path, answer.clone());
+    if (answer.ok) await keep(path, answer);
     return answer;
   });
   if (!kept) return now;

@@ -57,6 +57,19 @@ test('the answer of a proxy whose relay is away takes the place of no file', asy
   }
 });
 
+// Fetches what the worker caches from now on while the browser has no room for it. The page must get the answers.
+test('a full disk keeps no file from the page', async () => {
+  Object.assign(globalThis, {
+    LANGUAGES: { de: '/de-AAAAAAAA.js' }, fetch: async () => new Response('of the server'),
+    caches: { match: async () => undefined, open: async () => ({ put: async () => { throw new DOMException('The quota has been exceeded.', 'QuotaExceededError'); } }) },
+  });
+  for (const path of ['/de-AAAAAAAA.js', '/pages/keys.js']) {
+    let given: Promise<Response> | undefined;
+    handlers.get('fetch')!({ request: { method: 'GET', mode: 'cors', destination: 'script', url: `https://relay.example${path}` }, respondWith: (response: Promise<Response>) => { given = response; } });
+    assert.equal(await given!.then((answer) => answer.text(), (err) => err.message), 'of the server', path);
+  }
+});
+
 // Takes over from an earlier version's worker while a page of that version is open. The relay does not have that page's
 // files any more, of which the page loads some only when they are needed. The install of a version in between has failed.
 // The new page comes from the new cache.
