@@ -173,6 +173,25 @@ func TestHugeTurnIsCut(t *testing.T) {
 	}
 }
 
+// TestLimitsOutOfRangeAreHarmless has an agent report limits of the plan that JSON cannot carry: a time in
+// milliseconds instead of seconds, and a share whose percentage is infinite.
+func TestLimitsOutOfRangeAreHarmless(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Usage(agenthost.Usage{Limits: []agenthost.Limit{
+			{Name: "week", Used: 0.25, Resets: time.Unix(1_800_000_000_000, 0)},
+			{Name: "day", Used: -1e308, Resets: time.Unix(1_800_000_000, 0)},
+		}})
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "go")
+	c.until("chat/turnComplete")
+	turn, _ := lastTurn(t, c.chatState())
+	const want = "map[_meta:map[quotaSnapshots:map[day:map[remainingPercentage:100 resetDate:2027-01-15T08:00:00Z] week:map[remainingPercentage:75]]] inputTokens:0 outputTokens:0]"
+	if got := fmt.Sprint(turn["usage"]); got != want {
+		t.Errorf("the turn's usage is %s; want %s", got, want)
+	}
+}
+
 func TestLostConversationIsContinued(t *testing.T) {
 	var chat *agenthost.Chat
 	agent := newFake(nil)

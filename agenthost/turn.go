@@ -222,7 +222,11 @@ type quota struct {
 func quotasOf(limits []Limit) map[string]quota {
 	all := map[string]quota{}
 	for _, l := range limits {
-		all[l.Name] = quota{max(0, math.Round(100*(1-l.Used))), l.Resets.UTC()}
+		q := quota{RemainingPercentage: min(100, max(0, math.Round(100*(1-l.Used))))}
+		if resets := l.Resets.UTC(); resets.Year() >= 0 && resets.Year() <= 9999 { // JSON has no other times
+			q.ResetDate = resets
+		}
+		all[l.Name] = q
 	}
 	return all
 }
