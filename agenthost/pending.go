@@ -53,6 +53,7 @@ func (ch *chat) steerLocked() {
 		Kind string `json:"kind"`
 		ID   string `json:"id"`
 	}{"chat/pendingMessageRemoved", "steering", m.ID})
+	ch.session.saveLocked()
 	ch.seat.steerLocked(m.Message)
 }
 
@@ -75,6 +76,7 @@ func (ch *chat) nextLocked() {
 		QueuedMessageID string `json:"queuedMessageId"`
 	}{a, m.ID}
 	ch.startTurnLocked(a, own(ch.uri, said), textOf(m.Message))
+	ch.session.saveLocked()
 }
 
 func textOf(message json.RawMessage) string {
