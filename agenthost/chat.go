@@ -261,7 +261,7 @@ func (ch *chat) endTurn(a turnEndAction) {
 	ch.turns = append(ch.turns, t)
 	ch.active = nil
 	ch.failed = a.Type == "chat/error"
-	ch.turnStoredLocked(t)
+	ch.turnStoredLocked()
 	ch.touch(ch.session.host.cfg.Now())
 }
 

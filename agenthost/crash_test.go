@@ -2,6 +2,11 @@ package agenthost_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"ahprelay/agenthost"
@@ -53,4 +58,50 @@ func TestMessageWithTheAgentWaitsNoLonger(t *testing.T) {
 				state["queuedMessages"], state["steeringMessage"], test.kind, test.steers)
 		}
 	}
+}
+
+// turnsFile returns the path of the file with the turns of the test's chat.
+func turnsFile(t *testing.T, dir string) string {
+	t.Helper()
+	sum := sha256.Sum256([]byte(fakeChat))
+	found, err := filepath.Glob(filepath.Join(dir, "*", "meta"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("the storage has the sessions %q, %v; want one", found, err)
+	}
+	return filepath.Join(filepath.Dir(found[0]), hex.EncodeToString(sum[:12])+".turns")
+}
+
+// TestTurnThatWasNotStoredIsStoredLater has a storage that fails at the end of a turn, as a full disk does. After
+// a later turn, which is stored, the first turn must be in this host and in the next.
+func TestTurnThatWasNotStoredIsStoredLater(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Text("", "answer to "+p.Text)
+		return agenthost.End{}, nil
+	})
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	file := turnsFile(t, dir)
+	if err := os.Mkdir(file, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.prompt("t1", "one")
+	c.until("chat/turnComplete")
+	c.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"` + fakeChat + `"}}`)
+	wants := func(c *agentClient, when string, texts ...string) {
+		t.Helper()
+		got := string(mustJSON(t, c.chatState()["turns"]))
+		for _, want := range texts {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s, the turns are %s; want %s", when, got, want)
+			}
+		}
+	}
+	wants(c, "when no client had a subscription", "answer to one")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	c.prompt("t2", "two")
+	c.until("chat/turnComplete")
+	wants(c, "after a stored turn", "answer to one", "answer to two")
+	wants(reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir)}), "at the next host", "answer to one", "answer to two")
 }

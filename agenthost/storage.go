@@ -291,8 +291,8 @@ func storedTurn(raw []byte) *turn {
 	return &turn{ID: head.ID, raw: raw}
 }
 
-// unloadLocked drops the chat's turns from memory if no turn runs and no client is
-// subscribed.
+// unloadLocked drops the chat's turns from memory if no turn runs, no client is
+// subscribed, and all turns are on disk.
 func (ch *chat) unloadLocked() {
 	l := ch.log
 	if l == nil || !l.loaded || ch.active != nil || len(ch.turns) == 0 {
@@ -303,7 +303,9 @@ func (ch *chat) unloadLocked() {
 			return
 		}
 	}
-	l.loaded, ch.turns = false, nil
+	if !slices.ContainsFunc(ch.turns, func(t *turn) bool { return t.raw == nil }) {
+		l.loaded, ch.turns = false, nil
+	}
 }
 
 // moveDiskLocked moves the chat and its turns to a different session.
@@ -377,10 +379,13 @@ func (ch *chat) storeTurnLocked(t *turn) bool {
 	return true
 }
 
-// turnStoredLocked stores the turn that has just ended, and then removes its actions.
-func (ch *chat) turnStoredLocked(t *turn) {
-	if !ch.storeTurnLocked(t) {
-		return // its actions are kept
+// turnStoredLocked stores the turn that has just ended, after earlier turns that could not be stored,
+// and then removes its actions.
+func (ch *chat) turnStoredLocked() {
+	for _, t := range ch.turns {
+		if t.raw == nil && !ch.storeTurnLocked(t) {
+			return // its actions are kept
+		}
 	}
 	if ch.log.live != nil {
 		ch.session.host.sessions.storageFailed(ch.log.live.Clear())
@@ -428,7 +433,7 @@ func (ch *chat) interruptedLocked() {
 	ch.turns = append(ch.turns, t)
 	ch.failed, ch.status = true, statusError
 	ch.session.status = ch.session.status&statusFlags | ch.session.chatsStatus()
-	ch.turnStoredLocked(t)
+	ch.turnStoredLocked()
 }
 
 // storedAction reads an action of a turn, or returns nil if it is unreadable.
