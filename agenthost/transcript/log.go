@@ -104,7 +104,7 @@ func (l *Log) rewrite(records [][]byte) error {
 
 // Append adds a record. When Append returns, the record survives a crash of the process. It
 // survives a crash of the machine once the function from Sync has returned. If the record
-// would exceed the log's limit, Append first drops the log's older half.
+// would exceed the log's limit, Append first drops the log's older half, but never its newest record.
 func (l *Log) Append(record []byte) error {
 	if bytes.IndexByte(record, '\n') >= 0 {
 		return errors.New("a record has a line feed")
@@ -132,7 +132,8 @@ func (l *Log) open() (err error) {
 	return err
 }
 
-// drop removes the older half of the log.
+// drop removes the older half of the log. The newest record stays, because the next one may not
+// fit on the disk.
 func (l *Log) drop() error {
 	data, err := os.ReadFile(l.path)
 	if err != nil {
@@ -141,7 +142,7 @@ func (l *Log) drop() error {
 	records, _ := split(data)
 	var kept int64
 	first := len(records)
-	for first > 0 && kept+int64(len(records[first-1])) <= l.limit/2 {
+	for first > 0 && (first == len(records) || kept+int64(len(records[first-1])) <= l.limit/2) {
 		first--
 		kept += int64(len(records[first]))
 	}

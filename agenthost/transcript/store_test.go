@@ -96,6 +96,26 @@ func TestLogDropsItsOlderHalf(t *testing.T) {
 	}
 }
 
+// TestNewestRecordStaysUntilTheNext appends two records, each longer than half of the log's limit. If the
+// second one could not be written, the first one would be the session's description.
+func TestNewestRecordStaysUntilTheNext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	log, _, err := transcript.OpenLog(path, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, letter := range "abc" {
+		if err := log.Append(bytes.Repeat([]byte(string(letter)), 900)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log.Close()
+	_, records, err := transcript.OpenLog(path, 1000)
+	if err != nil || len(records) != 2 || records[0][0] != 'b' || records[1][0] != 'c' {
+		t.Errorf("the log has %d records, %v; want the latest and the one before it", len(records), err)
+	}
+}
+
 func TestSessionsComeBack(t *testing.T) {
 	dir := t.TempDir()
 	store, err := transcript.Open(dir)
