@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"ahprelay/agenthost"
+	"ahprelay/agenthost/transcript"
 )
 
 // A steeredConversation accepts messages during a turn.
@@ -104,4 +105,56 @@ func TestTurnThatWasNotStoredIsStoredLater(t *testing.T) {
 	c.until("chat/turnComplete")
 	wants(c, "after a stored turn", "answer to one", "answer to two")
 	wants(reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir)}), "at the next host", "answer to one", "answer to two")
+}
+
+// TestLongInterruptedTurnKeepsItsEnd removes the beginning of a text from the actions of a running turn, as the storage
+// does for a turn that exceeds its bound. The next host must show the rest of the text.
+func TestLongInterruptedTurnKeepsItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Thought("a", "first ")
+		turn.Thought("a", "thought")
+		turn.Text("b", "first ")
+		turn.Text("b", "words")
+		turn.Notice("here")
+		<-ctx.Done()
+		return agenthost.End{}, nil
+	})
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "one")
+	for !strings.Contains(string(mustJSON(t, c.until("chat/responsePart"))), "here") {
+	}
+	dir = copyOf(t, dir)
+	store, err := transcript.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := store.Session(fakeSession)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, records, err := session.Live(fakeChat)
+	if err != nil || len(records) == 0 {
+		t.Fatalf("the running turn has %d actions, %v; want some", len(records), err)
+	}
+	if err := live.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if !strings.Contains(string(r), "first ") {
+			if err := live.Append(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := live.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, parts := lastTurn(t, reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir}).chatState())
+	got := string(mustJSON(t, parts))
+	for _, want := range []string{`"content":"thought","id":"md-1","kind":"reasoning"`, `"content":"words","id":"md-2","kind":"markdown"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the interrupted turn has the parts %s; want %s", got, want)
+		}
+	}
 }

@@ -419,7 +419,7 @@ func (ch *chat) interruptedLocked() {
 			at, _ := time.Parse(time.RFC3339, started.StartedAt)
 			t = &turn{ID: started.TurnID, StartedAt: started.StartedAt, Message: started.Message, ResponseParts: []any{}, started: at}
 		} else if t != nil {
-			t.reduce(action)
+			t.reduceStored(action)
 		}
 	}
 	if t == nil || slices.ContainsFunc(ch.turns, func(other *turn) bool { return other.ID == t.ID }) {
@@ -434,6 +434,15 @@ func (ch *chat) interruptedLocked() {
 	ch.failed, ch.status = true, statusError
 	ch.session.status = ch.session.status&statusFlags | ch.session.chatsStatus()
 	ch.turnStoredLocked()
+}
+
+// reduceStored applies a stored action. A text whose beginning the log has dropped begins with its
+// next piece.
+func (t *turn) reduceStored(action any) {
+	if a, ok := action.(DeltaAction); ok && t.text(a.PartID) == nil {
+		t.ResponseParts = append(t.ResponseParts, newText(a.PartID, a.Type == actionReasoning, ""))
+	}
+	t.reduce(action)
 }
 
 // storedAction reads an action of a turn, or returns nil if it is unreadable.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"ahprelay/internal/atomicfile"
 )
@@ -36,6 +37,7 @@ func record(l []byte) ([]byte, bool) {
 type Log struct {
 	path  string
 	limit int64 // bytes
+	keeps int   // number of the first records that stay when the log drops its older half
 	file  *os.File
 	size  int64
 }
@@ -142,11 +144,11 @@ func (l *Log) drop() error {
 	records, _ := split(data)
 	var kept int64
 	first := len(records)
-	for first > 0 && (first == len(records) || kept+int64(len(records[first-1])) <= l.limit/2) {
+	for first > l.keeps && (first == len(records) || kept+int64(len(records[first-1])) <= l.limit/2) {
 		first--
 		kept += int64(len(records[first]))
 	}
-	return l.rewrite(records[first:])
+	return l.rewrite(slices.Delete(records, min(l.keeps, first), first))
 }
 
 // Clear removes all records.

@@ -27,7 +27,8 @@
 //
 // # Bounds
 //
-// A log drops its older half at [MaxTurns] or [MaxLive]. Sessions returns at most
+// A log drops its older half at [MaxTurns] or [MaxLive]. The first action of a turn, which has
+// the person's message, stays. Sessions returns at most
 // [MaxSessions].
 package transcript
 
@@ -153,9 +154,13 @@ func (x *Session) Turns(chat string) (*Log, [][]byte, error) {
 	return OpenLog(filepath.Join(x.dir, hashed(chat)+".turns"), MaxTurns)
 }
 
-// Live opens the log of the actions in a chat's turn in progress.
+// Live opens the log of the actions in a chat's turn in progress. Its first action always stays.
 func (x *Session) Live(chat string) (*Log, [][]byte, error) {
-	return OpenLog(filepath.Join(x.dir, hashed(chat)+".live"), MaxLive)
+	log, records, err := OpenLog(filepath.Join(x.dir, hashed(chat)+".live"), MaxLive)
+	if err == nil {
+		log.keeps = 1
+	}
+	return log, records, err
 }
 
 // HasLive reports whether a chat has a turn in progress.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,6 +114,34 @@ func TestNewestRecordStaysUntilTheNext(t *testing.T) {
 	_, records, err := transcript.OpenLog(path, 1000)
 	if err != nil || len(records) != 2 || records[0][0] != 'b' || records[1][0] != 'c' {
 		t.Errorf("the log has %d records, %v; want the latest and the one before it", len(records), err)
+	}
+}
+
+// TestLongTurnKeepsItsBeginning stores more actions than the bound of a turn. The first action, which has the
+// person's message, must stay.
+func TestLongTurnKeepsItsBeginning(t *testing.T) {
+	store, err := transcript.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := store.Session("a:/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, _, err := x.Live("chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 4 << 20
+	for _, action := range append([][]byte{[]byte("begin")}, slices.Repeat([][]byte{bytes.Repeat([]byte("x"), size)}, transcript.MaxLive/size+1)...) {
+		if err := live.Append(action); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live.Close()
+	_, records, err := x.Live("chat")
+	if err != nil || len(records) < 2 || string(records[0]) != "begin" || len(records) > transcript.MaxLive/size {
+		t.Errorf("the log has %d records, %v; want the first, and at most %d", len(records), err, transcript.MaxLive/size)
 	}
 }
 
