@@ -206,14 +206,21 @@ func (a *Agent) learnOptions(list []agenthost.Option, models []agenthost.AgentMo
 	}
 }
 
-// choose sets the options that a person has chosen for a new conversation, and leaves
-// forbidden modes.
+// choose sets the options that a person has chosen, and leaves forbidden modes. A continued
+// conversation goes on without a value that the agent no longer accepts, for example because a
+// newer version of the agent lacks the model.
 func (c *conversation) choose(ctx context.Context) error {
 	for _, option := range c.present() {
-		if value, ok := c.start.Options[option.ID]; ok && value != option.Value {
-			if err := c.SetOption(ctx, option.ID, value); err != nil {
-				return err
-			}
+		value, ok := c.start.Options[option.ID]
+		if !ok || value == option.Value {
+			continue
+		}
+		err := c.SetOption(ctx, option.ID, value)
+		if err != nil && (c.start.ID == "" || ctx.Err() != nil || errors.Is(err, acp.ErrClosed)) {
+			return err
+		}
+		if err != nil {
+			c.agent.cfg.Log.Warn("option of a continued conversation not set", "option", option.ID, "error", err)
 		}
 	}
 	if c.agent.cfg.NoBypass {
