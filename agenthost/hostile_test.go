@@ -2,6 +2,7 @@ package agenthost_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -189,6 +190,44 @@ func TestLimitsOutOfRangeAreHarmless(t *testing.T) {
 	const want = "map[_meta:map[quotaSnapshots:map[day:map[remainingPercentage:100 resetDate:2027-01-15T08:00:00Z] week:map[remainingPercentage:75]]] inputTokens:0 outputTokens:0]"
 	if got := fmt.Sprint(turn["usage"]); got != want {
 		t.Errorf("the turn's usage is %s; want %s", got, want)
+	}
+}
+
+// TestPermissionIsAskedAfterTheBound has an agent ask for permission in a turn that has reached its bound of
+// texts, or of tool calls.
+func TestPermissionIsAskedAfterTheBound(t *testing.T) {
+	for name, fill := range map[string]func(*agenthost.Turn){
+		"texts": func(turn *agenthost.Turn) {
+			for range 17 {
+				turn.Text("m", strings.Repeat("x", 1<<20))
+			}
+		},
+		"tool calls": func(turn *agenthost.Turn) {
+			for i := range 2001 {
+				turn.Tool(agenthost.ToolUpdate{ID: fmt.Sprint(i), Status: agenthost.ToolCompleted})
+			}
+		},
+	} {
+		chosen := make(chan string, 1)
+		c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+			fill(turn)
+			id, err := turn.Ask(ctx, agenthost.ToolUpdate{ID: "asked", Title: "rm -r x", Input: json.RawMessage(`{"command":"rm -r x"}`)}, twoOptions)
+			chosen <- id
+			return agenthost.End{}, err
+		})}})
+		c.prompt("t1", "go")
+		asked := false
+		for done := false; !asked && !done; {
+			frame := c.recv()
+			asked = strings.Contains(frame, `"confirmationTitle":"rm -r x"`)
+			done = strings.Contains(frame, `"chat/error"`)
+		}
+		if asked {
+			c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"asked","approved":true,"confirmed":"user-action","selectedOptionId":"once"}`)
+		}
+		if got := <-chosen; got != "once" {
+			t.Errorf("after too many %s, the agent's request for permission returns %q; want once, the person's answer", name, got)
+		}
 	}
 }
 

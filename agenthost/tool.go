@@ -42,7 +42,7 @@ var toolNames = map[ToolKind]string{
 func (t *Turn) Tool(update ToolUpdate) { t.update(func() { t.toolLocked(update) }) }
 
 func (t *Turn) toolLocked(update ToolUpdate) *agentTool {
-	tool := t.mergeLocked(update)
+	tool := t.mergeLocked(update, false)
 	if tool == nil || tool.done {
 		return tool
 	}
@@ -58,12 +58,12 @@ func (t *Turn) toolLocked(update ToolUpdate) *agentTool {
 }
 
 // mergeLocked applies an update, and publishes a new tool call. It returns nil if the
-// turn has reached its bound.
-func (t *Turn) mergeLocked(update ToolUpdate) *agentTool {
+// turn has reached its bound, unless the tool call asks for permission: a person answers each of those.
+func (t *Turn) mergeLocked(update ToolUpdate, asks bool) *agentTool {
 	tool := t.tools[update.ID]
 	again := tool != nil && tool.refused && update.Status != ToolCompleted && update.Status != ToolFailed
 	if tool == nil || again {
-		if !t.allowToolLocked() || !t.allowLocked(len(update.Input)) {
+		if !asks && (!t.allowToolLocked() || !t.allowLocked(len(update.Input))) {
 			return nil
 		}
 		next := &agentTool{id: t.toolIDLocked(update.ID)}
@@ -405,8 +405,8 @@ func (t *Turn) askLocked(update ToolUpdate, options []PermissionOption, answer c
 	if update.Status == ToolCompleted || update.Status == ToolFailed {
 		update.Status = ""
 	}
-	tool := t.mergeLocked(update)
-	if tool == nil || tool.done || t.waiting[tool.id] != nil || t.past {
+	tool := t.mergeLocked(update, true)
+	if tool.done || t.waiting[tool.id] != nil || t.past {
 		return nil
 	}
 	ready := ToolReadyAction{Type: "chat/toolCallReady", TurnID: t.turn.ID, ToolCallID: tool.id,
