@@ -231,6 +231,26 @@ func TestPermissionIsAskedAfterTheBound(t *testing.T) {
 	}
 }
 
+// TestReplacedContentDoesNotCount has an agent replace the content of a running tool call again and again, as agents
+// do with the output of a command. Only the last content is in the turn, so the turn must not be cut.
+func TestReplacedContentDoesNotCount(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		output := strings.Repeat("x", 200<<10)
+		for i := range 100 {
+			turn.Tool(agenthost.ToolUpdate{ID: "t", Title: fmt.Sprint("make, step ", i/10), Status: agenthost.ToolRunning, Content: []agenthost.ToolContent{{Text: fmt.Sprint(output, i)}}})
+		}
+		turn.Tool(agenthost.ToolUpdate{ID: "t", Status: agenthost.ToolCompleted})
+		turn.Text("", "It is built.")
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "go")
+	c.until("chat/turnComplete")
+	_, parts := lastTurn(t, c.chatState())
+	if got := string(mustJSON(t, parts)); len(parts) != 2 || !strings.Contains(got, "It is built.") {
+		t.Errorf("the turn has %d parts, the last is %.200s; want the tool call and the answer", len(parts), got[max(0, len(got)-200):])
+	}
+}
+
 func TestLostConversationIsContinued(t *testing.T) {
 	var chat *agenthost.Chat
 	agent := newFake(nil)

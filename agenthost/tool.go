@@ -194,9 +194,10 @@ func (t *Turn) readyToolLocked(tool *agentTool) {
 		ready.ToolInput = encode("(The input is too large to show.)")
 	}
 	same := tool.said.InvocationMessage == ready.InvocationMessage && bytes.Equal(tool.said.ToolInput, ready.ToolInput)
-	if tool.ready && same || !t.allowLocked(len(ready.ToolInput)) && tool.ready {
+	if tool.ready && same || !t.allowLocked(len(ready.ToolInput)-len(tool.said.ToolInput)) && tool.ready {
 		return
 	}
+	t.bytes -= len(tool.shown)
 	tool.ready, tool.said, tool.shown = true, ready, nil // a ready action makes clients forget the content
 	t.emitLocked(ready)
 }
@@ -205,7 +206,7 @@ func (t *Turn) readyToolLocked(tool *agentTool) {
 func (t *Turn) showToolLocked(tool *agentTool) {
 	content := tool.contents()
 	encoded := encode(content)
-	if bytes.Equal(encoded, tool.shown) || tool.shown == nil && len(content) == 0 || !t.allowLocked(len(encoded)) {
+	if bytes.Equal(encoded, tool.shown) || tool.shown == nil && len(content) == 0 || !t.allowLocked(len(encoded)-len(tool.shown)) {
 		return
 	}
 	tool.shown = encoded
@@ -223,7 +224,7 @@ func (t *Turn) finishToolLocked(tool *agentTool, status ToolStatus, message stri
 	if status == ToolFailed {
 		result.Error = &ToolError{cmp.Or(message, "The tool failed.")}
 	}
-	if encoded := encode(result.Content); !t.allowLocked(len(encoded)) {
+	if encoded := encode(result.Content); !t.allowLocked(len(encoded) - len(tool.shown)) {
 		result.Content = []any{TextContent{"text", "(The output is too large to show.)"}}
 	}
 	t.emitLocked(ToolCompleteAction{"chat/toolCallComplete", t.turn.ID, tool.id, result, tool.endMeta(t.host.cfg.Now())})

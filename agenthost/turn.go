@@ -89,8 +89,8 @@ func (t *Turn) emitLocked(action any) {
 	t.chat.emitLocked(action)
 }
 
-// allowLocked counts bytes towards the turn's bound. It returns false if they do not
-// fit.
+// allowLocked counts bytes towards the turn's bound, less those that they replace. It returns false
+// if they do not fit.
 func (t *Turn) allowLocked(n int) bool {
 	if t.bytes+n <= maxTurnBytes && !t.cut {
 		t.bytes += n
