@@ -341,6 +341,35 @@ func TestAgentsTerminalShowsItsOutput(t *testing.T) {
 	}
 }
 
+// TestLongOutputKeepsItsEnd runs a command whose output is a little longer than the bound of a terminal. The agent
+// must get the end of the output, and not only the last bytes.
+func TestLongOutputKeepsItsEnd(t *testing.T) {
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		return &fakeConversation{id: "c", prompt: func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+			term, err := chat.OpenTerminal(agenthost.ProcessSpec{Command: "/bin/sh", Args: []string{"-c", "yes 0123456789abcdef | head -n 60000; echo the end"}})
+			if err != nil {
+				return agenthost.End{}, err
+			}
+			if _, err := term.Wait(ctx); err != nil {
+				return agenthost.End{}, err
+			}
+			text, truncated, _ := term.Output()
+			if len(text) < 256<<10 || !truncated || !strings.HasSuffix(text, "0123456789abcdef\nthe end\n") {
+				return agenthost.End{}, fmt.Errorf("the agent gets %d bytes of output, truncated: %v, at its end %q; want at least 256 KiB, with the end", len(text), truncated, text[max(0, len(text)-40):])
+			}
+			return agenthost.End{}, nil
+		}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Folders: []string{t.TempDir()}})
+	c.prompt("t1", "go")
+	for frame := ""; !strings.Contains(frame, `"chat/turnComplete"`); frame = c.recv() {
+		if strings.Contains(frame, `"chat/error"`) {
+			t.Fatal(frame)
+		}
+	}
+}
+
 func TestSlashCommandsAreCompleted(t *testing.T) {
 	agent := newFake(nil)
 	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {

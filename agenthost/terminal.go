@@ -281,11 +281,12 @@ func (t *terminal) trim(n int) {
 			t.content = t.content[1:]
 			continue
 		}
-		if part := t.content[0]; part.Value != nil {
-			*part.Value = ""
-		} else {
-			*part.Output = ""
+		text := t.content[0].Value
+		if text == nil {
+			text = t.content[0].Output
 		}
+		kept := max(0, min(len(*text), maxTerminalBytes/2-n)) // half, because dropping copies the rest
+		*text = strings.ToValidUTF8((*text)[len(*text)-kept:], "")
 		return
 	}
 }
