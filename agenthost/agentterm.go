@@ -2,7 +2,6 @@ package agenthost
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"strings"
 )
@@ -26,7 +25,7 @@ func (ts *terminalTable) openAgentTerminalLocked(ch *chat, spec ProcessSpec, fol
 		if len(spec.Args) == 0 && strings.ContainsAny(spec.Command, " |&;<>$") {
 			cmd = exec.Command("/bin/sh", "-c", spec.Command)
 		}
-		cmd.Env = append(os.Environ(), "TERM=xterm-256color")
+		cmd.Env = append(Environment(), "TERM=xterm-256color")
 		cmd.Env = append(cmd.Env, spec.Env...)
 		cmd.Dir = folder
 		return ts.startProcessLocked(t, cmd)

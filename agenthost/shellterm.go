@@ -30,7 +30,7 @@ const maxTyped = 256
 
 func (ts *terminalTable) startShellLocked(t *terminal) (*shellBackend, error) {
 	cmd := exec.Command("/bin/sh")
-	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "PS1=$ ")
+	cmd.Env = append(Environment(), "TERM=xterm-256color", "PS1=$ ")
 	t.cwd = cmp.Or(t.cwd, ts.host.cfg.Root)
 	cmd.Dir = t.cwd
 	return ts.startProcessLocked(t, cmd)

@@ -401,6 +401,20 @@ func TestSecretsStayFromAgents(t *testing.T) {
 	}
 }
 
+// TestSecretsStayFromCommands lets an agent run a command in a terminal of the host. The command's environment lacks
+// the host-agent's own secrets, too.
+func TestSecretsStayFromCommands(t *testing.T) {
+	t.Setenv("AHP_AGENT_TOKEN", "secret")
+	t.Setenv("OTHER_KEY", "its own")
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	k.prompt("shell echo $OTHER_KEY:$AHP_AGENT_TOKEN")
+	k.end()
+	if got := k.last(); strings.Contains(got, "secret") || !strings.Contains(got, "its own:") {
+		t.Errorf("the command says %s; want the other key, without the secret", got)
+	}
+}
+
 // TestStandardErrorStaysHere writes to standard error in an agent. The text must be in
 // the owner's log, and no client may get it.
 func TestStandardErrorStaysHere(t *testing.T) {

@@ -6,11 +6,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/internal/acp"
 	"ahprelay/internal/procgroup"
 )
@@ -39,22 +39,7 @@ type process struct {
 	err   error         // why; set before ended is closed
 }
 
-// hidden lists prefixes of environment variables that agents do not get, because
-// they may contain secrets of the host-agent.
-var hidden = []string{"AHP_AGENT_", "AHP_RELAY_", "AHP_REMOTE_"}
-
-func environment(more []string) (list []string) {
-	for _, variable := range os.Environ() {
-		secret := false
-		for _, prefix := range hidden {
-			secret = secret || strings.HasPrefix(strings.ToUpper(variable), prefix)
-		}
-		if !secret {
-			list = append(list, variable)
-		}
-	}
-	return append(list, more...)
-}
+func environment(more []string) []string { return append(agenthost.Environment(), more...) }
 
 // start starts an agent in a directory.
 func start(cfg Config, dir string, handler acp.Handler) (*process, error) {
