@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -387,6 +389,38 @@ func TestEndedChatServesNoFiles(t *testing.T) {
 	_, err := chat.ReadFile("a.txt")
 	if wrote := chat.WriteFile("a.txt", "two"); !errors.Is(err, agenthost.ErrEnded) || !errors.Is(wrote, agenthost.ErrEnded) {
 		t.Errorf("ReadFile and WriteFile after the session's end: %v and %v; want %v", err, wrote, agenthost.ErrEnded)
+	}
+}
+
+// TestFolderHasItsRealNameToo creates a session in a folder whose name is a symbolic link. Agents also use the
+// name to which the link leads, because the system gives them that name of their working directory.
+func TestFolderHasItsRealNameToo(t *testing.T) {
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(folder, link); err != nil {
+		t.Fatal(err)
+	}
+	var chat *agenthost.Chat
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, of *agenthost.Chat) (agenthost.Conversation, error) {
+		chat = of
+		return &fakeConversation{id: "c1", chat: of}, nil
+	}
+	c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake","workingDirectories":["file://`+link+`"]}`)
+	if err := chat.WriteFile(filepath.Join(folder, "a.txt"), "words"); err != nil {
+		t.Errorf("the agent writes a file below the folder's real name: %v; want no error", err)
+	}
+	for _, name := range []string{folder, link} {
+		if text, err := chat.ReadFile(filepath.Join(name, "a.txt")); err != nil || text != "words" {
+			t.Errorf("the agent reads %q, %v below %s; want words", text, err, name)
+		}
+	}
+	if _, err := chat.OpenTerminal(agenthost.ProcessSpec{Command: "true", Folder: folder}); err != nil {
+		t.Errorf("the agent opens a terminal in the folder's real name: %v; want no error", err)
 	}
 }
 

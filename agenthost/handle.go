@@ -135,14 +135,19 @@ func (c *Chat) within(folder string) (string, error) {
 	return "", fmt.Errorf("%s is not in the session's folders: %w", folder, fs.ErrPermission)
 }
 
-// folders returns the chat's folders, at least one. It returns [ErrEnded] after the chat's
-// end.
+// folders returns the chat's folders, at least one, and then the names to which their symbolic links
+// lead. It returns [ErrEnded] after the chat's end.
 func (c *Chat) folders() (list []string, err error) {
 	err = ErrEnded
 	c.update(func(*chat, *Host) {
 		start := c.seat.startOfLocked()
 		list, err = append([]string{start.Folder}, start.Folders...), nil
 	})
+	for _, folder := range list {
+		if name, err := filepath.EvalSymlinks(folder); err == nil && name != folder {
+			list = append(list, name)
+		}
+	}
 	return list, err
 }
 
