@@ -159,6 +159,9 @@ func TestHugeTurnIsCut(t *testing.T) {
 			turn.Text("m", text)
 		}
 		turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "t", Input: []byte(`"` + text + `"`), Status: agenthost.ToolCompleted, Content: []agenthost.ToolContent{{Text: text}}})
+		for range 10 {
+			turn.Notice(text)
+		}
 		return agenthost.End{}, nil
 	})}})
 	c.prompt("t1", "go")

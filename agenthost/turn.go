@@ -177,7 +177,13 @@ func (t *Turn) closeTextLocked() {
 }
 
 // Notice shows a message that is not the agent's answer, in Markdown.
-func (t *Turn) Notice(markdown string) { t.update(func() { t.noticeLocked(markdown) }) }
+func (t *Turn) Notice(markdown string) {
+	t.update(func() {
+		if t.allowLocked(len(markdown)) {
+			t.noticeLocked(markdown)
+		}
+	})
+}
 
 func (t *Turn) noticeLocked(markdown string) {
 	t.closeTextLocked()
