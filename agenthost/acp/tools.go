@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -81,10 +82,18 @@ func noteTool(c *conversation, u acp.ToolCallUpdate) *tool {
 	return known
 }
 
+// absolutePath returns the absolute form of a path that an agent reports relative to its folder.
+func absolutePath(c *conversation, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(c.start.Folder, path)
+}
+
 // locations translates the places that a tool call touches.
-func locations(list []acp.ToolCallLocation) (translated []agenthost.Location) {
+func locations(c *conversation, list []acp.ToolCallLocation) (translated []agenthost.Location) {
 	for _, l := range list {
-		at := agenthost.Location{Path: l.Path}
+		at := agenthost.Location{Path: absolutePath(c, l.Path)}
 		if l.Line != nil {
 			at.Line = int(*l.Line)
 		}
@@ -104,7 +113,7 @@ func (c *conversation) tool(u acp.ToolCallUpdate) agenthost.ToolUpdate {
 		ID: u.ToolCallID, Name: cmp.Or(u.Name, meta.Claude.Tool), Title: u.Title, Kind: agenthost.ToolKind(u.Kind), Status: agenthost.ToolStatus(u.Status),
 		Input: u.RawInput, Output: u.RawOutput,
 	}
-	update.Locations = locations(u.Locations)
+	update.Locations = locations(c, u.Locations)
 	shown := false
 	if known != nil {
 		shown = c.feed(known, meta)
@@ -170,7 +179,7 @@ func (c *conversation) content(item acp.ToolCallContent) (agenthost.ToolContent,
 		if len(item.OldText) > maxDiff || len(item.NewText) > maxDiff {
 			return agenthost.ToolContent{Text: fmt.Sprintf("%s: the change is too long to show", item.Path)}, true
 		}
-		diff := &agenthost.Diff{Path: item.Path, New: &item.NewText}
+		diff := &agenthost.Diff{Path: absolutePath(c, item.Path), New: &item.NewText}
 		if item.OldText != "" {
 			diff.Old = &item.OldText
 		}

@@ -113,6 +113,18 @@ func TestNewFormReplacesOldForms(t *testing.T) {
 	}
 }
 
+// TestPathsAreAbsolute translates a tool call with paths relative to the conversation's folder, and with absolute
+// paths.
+func TestPathsAreAbsolute(t *testing.T) {
+	c := &conversation{agent: New(Config{}), start: agenthost.Start{Folder: "/work/shop"}}
+	for path, want := range map[string]string{"src/a.go": "/work/shop/src/a.go", "/work/shop/b.go": "/work/shop/b.go", "../c.go": "/work/c.go", "": ""} {
+		u := c.tool(acp.ToolCallUpdate{ToolCallID: "t", Locations: []acp.ToolCallLocation{{Path: path}}, Content: []acp.ToolCallContent{{Type: acp.ToolCallContentDiff, Path: path, NewText: "x"}}})
+		if got := []string{u.Locations[0].Path, u.Content[0].Diff.Path}; got[0] != want || got[1] != want {
+			t.Errorf("the path %q becomes %q; want %q", path, got, want)
+		}
+	}
+}
+
 func TestReadReturnsTheRequestedLines(t *testing.T) {
 	n := func(i int64) *int64 { return &i }
 	const text = "a\nb\nc\nd"
