@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -156,5 +157,32 @@ func TestLongInterruptedTurnKeepsItsEnd(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("the interrupted turn has the parts %s; want %s", got, want)
 		}
+	}
+}
+
+// TestHistoryIsReadAgain has a storage whose file with the turns cannot be opened at first. When it can be opened, the
+// chat must have its turns.
+func TestHistoryIsReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Text("", "answer to "+p.Text)
+		return agenthost.End{}, nil
+	})
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "one")
+	c.until("chat/turnComplete")
+	dir = copyOf(t, dir)
+	file := turnsFile(t, dir)
+	aside := filepath.Join(t.TempDir(), "turns")
+	if err := errors.Join(os.Rename(file, aside), os.Mkdir(file, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	d.chatState()
+	if err := errors.Join(os.Remove(file), os.Rename(aside, file)); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(mustJSON(t, d.chatState()["turns"])); !strings.Contains(got, "answer to one") {
+		t.Errorf("after the file can be opened, the turns are %s; want answer to one", got)
 	}
 }

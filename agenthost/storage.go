@@ -254,13 +254,12 @@ func (ch *chat) loadLocked() {
 	if l == nil || l.loaded {
 		return
 	}
-	l.loaded = true
 	log, records, err := ch.session.disk.Turns(ch.uri)
 	if err != nil {
 		ch.session.host.sessions.storageFailed(err)
-		return
+		return // the next use tries again
 	}
-	l.turns = log
+	l.loaded, l.turns = true, log
 	past := make([]*turn, 0, len(records)+len(ch.turns))
 	known := make(map[string]bool, len(records))
 	for _, r := range records {
