@@ -261,8 +261,8 @@ func (ch *chat) endTurn(a turnEndAction) {
 	ch.turns = append(ch.turns, t)
 	ch.active = nil
 	ch.failed = a.Type == "chat/error"
-	ch.turnStoredLocked()
 	ch.touch(ch.session.host.cfg.Now())
+	ch.turnStoredLocked()
 }
 
 func (t *turn) end(a turnEndAction) {

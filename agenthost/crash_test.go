@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/transcript"
@@ -184,5 +186,25 @@ func TestHistoryIsReadAgain(t *testing.T) {
 	}
 	if got := string(mustJSON(t, d.chatState()["turns"])); !strings.Contains(got, "answer to one") {
 		t.Errorf("after the file can be opened, the turns are %s; want answer to one", got)
+	}
+}
+
+// TestEndOfTheLastTurnIsKnownAfterARestart runs a turn of an hour. The next host must list the session as changed at
+// the turn's end.
+func TestEndOfTheLastTurnIsKnownAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	var now atomic.Int64 // milliseconds on the test's clock
+	cfg := agenthost.Config{Storage: dir, Now: func() time.Time { return time.UnixMilli(now.Load()) }}
+	cfg.Agents = []agenthost.Agent{newFake(func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+		now.Add(3_600_000)
+		return agenthost.End{}, nil
+	})}
+	c := talkTo(t, cfg)
+	c.prompt("t1", "one")
+	c.until("chat/turnComplete")
+	cfg.Storage = copyOf(t, dir)
+	item := reopen(t, cfg).call("listSessions", `{"channel":"ahp-root://"}`)["items"].([]any)[0].(map[string]any)
+	if got, want := item["modifiedAt"], "1970-01-01T01:00:00.000Z"; got != want {
+		t.Errorf("after a restart, the session was changed at %s; want %s, the end of its turn", got, want)
 	}
 }
