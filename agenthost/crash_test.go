@@ -208,3 +208,37 @@ func TestEndOfTheLastTurnIsKnownAfterARestart(t *testing.T) {
 		t.Errorf("after a restart, the session was changed at %s; want %s, the end of its turn", got, want)
 	}
 }
+
+// TestAgentsOwnModeSurvivesTheHost has a client choose a mode, which the agent leaves later, as at the end of planning.
+// After a restart, the agent must not be sent back.
+func TestAgentsOwnModeSurvivesTheHost(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		set := func(mode string) {
+			chat.SetOptions([]agenthost.Option{{ID: "mode", Name: "Mode", Category: "mode", Value: mode, Choices: []agenthost.Choice{{ID: "ask", Label: "Ask"}, {ID: "plan", Label: "Plan"}}}})
+		}
+		set("ask")
+		return &fakeConversation{id: "c1", chat: chat,
+			set: func(_ string, value any) error { set(value.(string)); return nil },
+			prompt: func(_ context.Context, p agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+				set(p.Text)
+				return agenthost.End{}, nil
+			}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"plan"}}`)
+	c.until("session/configChanged") // the echo
+	c.until("session/configChanged") // from the agent
+	c.prompt("t1", "ask")            // the agent leaves the mode
+	c.until("chat/turnComplete")
+	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir)})
+	d.call("subscribe", `{"channel":"`+fakeChat+`"}`)
+	d.prompt("t2", "ask")
+	d.until("chat/turnComplete")
+	agent.mu.Lock()
+	defer agent.mu.Unlock()
+	if got := agent.starts[len(agent.starts)-1].Options["mode"]; got != "ask" {
+		t.Errorf("after a restart, the agent is told the mode %v; want ask, its mode before", got)
+	}
+}

@@ -48,6 +48,11 @@ func (c *Chat) SetOptions(options []Option) {
 	c.update(func(ch *chat, h *Host) {
 		st := c.seat
 		st.options = h.sessions.permitted(options)
+		for _, o := range options {
+			if _, ok := st.chosen[o.ID]; ok && o.Value != nil && st.conv != nil { // before, the agent has not got all chosen values
+				st.chosen[o.ID] = o.Value
+			}
+		}
 		ch.session.saveLocked()
 		if ch == ch.session.chat {
 			st.provider.learnOptionsLocked(h, st.options)
