@@ -369,6 +369,39 @@ func TestQueuedAndSteeringMessagesFollowTheTurn(t *testing.T) {
 	}
 }
 
+// TestWaitingMessagesFollowTheReducers changes waiting messages while a turn runs. A snapshot must have them as AHP's
+// reducers do: a changed message keeps its place, a new order counts, and only the named message is removed.
+func TestWaitingMessagesFollowTheReducers(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+		<-ctx.Done()
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "one")
+	set := func(kind, id, text string) {
+		c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/pendingMessageSet","kind":%q,"id":%q,"message":{"text":%q}}`, kind, id, text))
+	}
+	waiting := func() string {
+		state := c.chatState()
+		return fmt.Sprint(state["queuedMessages"], state["steeringMessage"])
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		set("queued", id, "first")
+	}
+	set("queued", "a", "second")
+	set("steering", "s", "steer")
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageRemoved","kind":"steering","id":"earlier"}`)
+	const message = "map[id:%s message:map[text:%s]]"
+	a, b, other := fmt.Sprintf(message, "a", "second"), fmt.Sprintf(message, "b", "first"), fmt.Sprintf(message, "c", "first")
+	steering := fmt.Sprintf(message, "s", "steer")
+	if got, want := waiting(), fmt.Sprintf("[%s %s %s] %s", a, b, other, steering); got != want {
+		t.Errorf("after a change of a, the messages %s wait; want %s", got, want)
+	}
+	c.dispatch(fakeChat, `{"type":"chat/queuedMessagesReordered","order":["c","unknown","c"]}`)
+	if got, want := waiting(), fmt.Sprintf("[%s %s %s] %s", other, a, b, steering); got != want {
+		t.Errorf("after a new order, the messages %s wait; want %s", got, want)
+	}
+}
+
 // TestEndedChatServesNoFiles reads and writes a file of a session before and after the session's end.
 func TestEndedChatServesNoFiles(t *testing.T) {
 	var chat *agenthost.Chat

@@ -88,6 +88,8 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 		ch.clientAnswerLocked(env)
 	case "chat/pendingMessageSet", "chat/pendingMessageRemoved":
 		ch.clientPendingLocked(env)
+	case "chat/queuedMessagesReordered":
+		ch.clientOrderLocked(env)
 	case "chat/draftChanged":
 		var a struct {
 			Draft *json.RawMessage `json:"draft"`

@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 )
@@ -23,22 +24,46 @@ func (ch *chat) clientPendingLocked(env envelope) {
 	if json.Unmarshal(env.action, &a) != nil || a.ID == "" {
 		return
 	}
-	rest := slices.DeleteFunc(slices.Clone(ch.queued), func(m pendingMessage) bool { return m.ID == a.ID })
+	at := slices.IndexFunc(ch.queued, func(m pendingMessage) bool { return m.ID == a.ID })
 	set := env.kind == "chat/pendingMessageSet"
 	switch {
 	case a.Kind == "steering" && set:
 		ch.steering = &pendingMessage{a.ID, a.Message}
 	case a.Kind == "steering":
-		ch.steering = nil
+		if ch.steering != nil && ch.steering.ID == a.ID {
+			ch.steering = nil
+		}
+	case set && at >= 0:
+		ch.queued[at].Message = a.Message
 	case set:
-		ch.queued = append(rest, pendingMessage{a.ID, a.Message})
-	default:
-		ch.queued = rest
+		ch.queued = append(ch.queued, pendingMessage{a.ID, a.Message})
+	case at >= 0:
+		ch.queued = slices.Delete(ch.queued, at, at+1)
 	}
 	ch.session.saveLocked()
 	ch.session.host.publishLocked(env, nil)
 	ch.steerLocked()
 	ch.nextLocked()
+}
+
+// clientOrderLocked handles chat/queuedMessagesReordered. Messages that it does not name follow in
+// their previous order.
+func (ch *chat) clientOrderLocked(env envelope) {
+	var a struct {
+		Order []string `json:"order"`
+	}
+	if json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	rank := func(m pendingMessage) int {
+		if i := slices.Index(a.Order, m.ID); i >= 0 {
+			return i
+		}
+		return len(a.Order)
+	}
+	slices.SortStableFunc(ch.queued, func(x, y pendingMessage) int { return cmp.Compare(rank(x), rank(y)) })
+	ch.session.saveLocked()
+	ch.session.host.publishLocked(env, nil)
 }
 
 // steerLocked gives the steering message to the working agent.
