@@ -402,6 +402,31 @@ func TestWaitingMessagesFollowTheReducers(t *testing.T) {
 	}
 }
 
+// TestTurnsThatTheAgentRemembersStay removes the turns after the first. The agent would still remember them, so the
+// host must reject the action and keep the turns.
+func TestTurnsThatTheAgentRemembersStay(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+		return agenthost.End{}, nil
+	})}})
+	for _, turn := range []string{"t1", "t2"} {
+		c.prompt(turn, "go")
+		c.until("chat/turnComplete")
+	}
+	c.dispatch(fakeChat, `{"type":"chat/truncated","turnId":"t1"}`)
+	for {
+		envelope := c.envelope()
+		if action, ok := envelope["action"].(map[string]any); ok && action["type"] == "chat/truncated" {
+			if reason := fmt.Sprint(envelope["rejectionReason"]); !strings.Contains(reason, "Fake") {
+				t.Errorf("the removal of turns is echoed with the rejection reason %s; want one that names the agent", reason)
+			}
+			break
+		}
+	}
+	if turns := c.chatState()["turns"].([]any); len(turns) != 2 {
+		t.Errorf("the chat has %d turns; want 2", len(turns))
+	}
+}
+
 // TestEndedChatServesNoFiles reads and writes a file of a session before and after the session's end.
 func TestEndedChatServesNoFiles(t *testing.T) {
 	var chat *agenthost.Chat

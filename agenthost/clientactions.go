@@ -90,6 +90,11 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 		ch.clientPendingLocked(env)
 	case "chat/queuedMessagesReordered":
 		ch.clientOrderLocked(env)
+	case "chat/truncated":
+		if info := ch.seat.provider.info; info.Scripted == nil {
+			env.rejected = info.Name + " cannot forget turns"
+		}
+		h.publishLocked(env, nil)
 	case "chat/draftChanged":
 		var a struct {
 			Draft *json.RawMessage `json:"draft"`
