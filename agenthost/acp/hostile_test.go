@@ -464,3 +464,29 @@ func zombie(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && strings.Contains(string(text), ") Z ")
 }
+
+// TestReleasedTerminalStaysInItsToolCall releases a terminal, and then names it in the content of a tool call again,
+// because an update replaces the whole content. The tool call must still show the terminal.
+func TestReleasedTerminalStaysInItsToolCall(t *testing.T) {
+	c, k := captured(t)
+	k.prompt("hello")
+	k.end()
+	made, err := c.createTerminal(json.RawMessage(`{"command":"true"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := made.(acp.CreateTerminalResponse).TerminalID
+	params, err := json.Marshal(acp.TerminalOutputRequest{TerminalID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.terminalRequest(&acp.Request{Method: "terminal/release", Params: params}); err != nil {
+		t.Fatal(err)
+	}
+	if content, ok := c.content(acp.ToolCallContent{Type: acp.ToolCallContentTerminal, TerminalID: id}); !ok || content.Terminal.ID() != id {
+		t.Errorf("the released terminal becomes the content %+v, %v; want the terminal", content, ok)
+	}
+	if _, err := c.terminalRequest(&acp.Request{Method: "terminal/output", Params: params}); err == nil {
+		t.Error("the released terminal has an output for the agent; want an error")
+	}
+}

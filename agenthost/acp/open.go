@@ -49,6 +49,7 @@ type conversation struct {
 	options   options
 	usage     agenthost.Usage
 	terminals map[string]*agenthost.AgentTerminal // by the agent's id
+	released  []*agenthost.AgentTerminal          // the latest, for tool calls; at most maxTerminals
 	tools     map[string]*tool                    // of the turn
 	asked     []*permission                       // waiting for an answer
 }

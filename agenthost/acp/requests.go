@@ -177,6 +177,19 @@ func (c *conversation) terminal(id string) *agenthost.AgentTerminal {
 	return c.terminals[id]
 }
 
+// shownTerminal returns a terminal for a tool call, or nil. Released terminals stay visible.
+func shownTerminal(c *conversation, id string) *agenthost.AgentTerminal {
+	if t := c.terminal(id); t != nil {
+		return t
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.IndexFunc(c.released, func(t *agenthost.AgentTerminal) bool { return t.ID() == id }); i >= 0 {
+		return c.released[i]
+	}
+	return nil
+}
+
 // maxTerminals bounds the terminals of a conversation.
 const maxTerminals = 32
 
@@ -212,6 +225,8 @@ func (c *conversation) terminalRequest(r *acp.Request) (any, error) {
 	case "terminal/release":
 		c.mu.Lock()
 		delete(c.terminals, p.TerminalID)
+		c.released = append(c.released, t)
+		c.released = c.released[max(0, len(c.released)-maxTerminals):]
 		c.mu.Unlock()
 		t.Kill()
 	}

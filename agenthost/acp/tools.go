@@ -185,7 +185,7 @@ func (c *conversation) content(item acp.ToolCallContent) (agenthost.ToolContent,
 		}
 		return agenthost.ToolContent{Diff: diff}, true
 	case acp.ToolCallContentTerminal:
-		t := c.terminal(item.TerminalID)
+		t := shownTerminal(c, item.TerminalID)
 		return agenthost.ToolContent{Terminal: t}, t != nil
 	}
 	return agenthost.ToolContent{}, false
