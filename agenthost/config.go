@@ -32,7 +32,7 @@ type Config struct {
 	NewID func() string
 
 	// ReplayBuffer bounds the actions that are kept for reconnecting clients, over all
-	// channels. Default: 1000.
+	// channels. They also have at most 64 MiB. Default: 1000.
 	ReplayBuffer int
 
 	// MaxFrame bounds a frame in each direction, in bytes. Default: 32 MiB.
@@ -131,6 +131,8 @@ const (
 	maxDeleted       = 10_000  // sessions remembered as deleted
 	maxInFlight      = 64      // requests of a connection that run in goroutines
 	maxTerminalBytes = 1 << 20 // of one terminal's content
+
+	maxReplayBytes = 64 << 20 // of the actions that are kept for reconnecting clients
 )
 
 // withDefaults returns a validated copy of the configuration with defaults.

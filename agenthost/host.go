@@ -56,6 +56,8 @@ type core struct {
 	connCount int64
 	reverse   reverseCalls
 	logSubs   int // number of subscriptions to log channels
+
+	replayBytes int // of the frames in replay
 }
 
 // A sessionTable holds the host's sessions and agents.

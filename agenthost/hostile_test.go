@@ -254,6 +254,31 @@ func TestReplacedContentDoesNotCount(t *testing.T) {
 	}
 }
 
+// TestReplaysAreBounded has an agent cause 80 MiB of actions. The host must not keep all of them for clients that
+// reconnect: such a client gets the state instead.
+func TestReplaysAreBounded(t *testing.T) {
+	host := newHost(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		for range 80 {
+			turn.Usage(agenthost.Usage{Model: strings.Repeat("x", 1<<20)})
+		}
+		return agenthost.End{}, nil
+	})}})
+	c := &agentClient{pipeClient: connectPipe(t, host), t: t}
+	c.call("initialize", `{"channel":"ahp-root://","clientId":"c","protocolVersions":["0.9.0"]}`)
+	c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake"}`)
+	seen := c.call("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(map[string]any)["fromSeq"].(float64)
+	c.prompt("t1", "go")
+	for status := ""; status != "1"; { // idle
+		changes, _ := c.until("session/chatUpdated")["changes"].(map[string]any)
+		status = fmt.Sprint(changes["status"])
+	}
+	again := &agentClient{pipeClient: connectPipe(t, host), t: t}
+	got := again.call("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"c","lastSeenServerSeq":%d,"subscriptions":[]}`, int(seen)+1))
+	if got["type"] != "snapshot" {
+		t.Errorf("after 80 MiB of actions, reconnect answers with a %v; want a snapshot", got["type"])
+	}
+}
+
 func TestLostConversationIsContinued(t *testing.T) {
 	var chat *agenthost.Chat
 	agent := newFake(nil)

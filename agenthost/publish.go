@@ -103,11 +103,7 @@ func (h *core) publishRecordLocked(rec *record) {
 	if rec.plain != nil {
 		rec.plain.number(h.seq)
 	}
-	h.replay = append(h.replay, rec)
-	if excess := len(h.replay) - h.cfg.ReplayBuffer; excess > 0 {
-		clear(h.replay[:excess])
-		h.replay = h.replay[excess:]
-	}
+	h.keepLocked(rec)
 	for _, cl := range h.clients {
 		c := cl.newest()
 		if c == nil || !c.offer.takes(rec.kind) {
@@ -119,10 +115,24 @@ func (h *core) publishRecordLocked(rec *record) {
 	}
 }
 
+// keepLocked keeps a record for replays, and drops the oldest beyond the bounds.
+func (h *core) keepLocked(rec *record) {
+	h.replay = append(h.replay, rec)
+	h.replayBytes += len(rec.frame)
+	for len(h.replay) > h.cfg.ReplayBuffer || h.replayBytes > maxReplayBytes && len(h.replay) > 1 {
+		h.replayBytes -= len(h.replay[0].frame)
+		h.replay[0] = nil
+		h.replay = h.replay[1:]
+	}
+}
+
 // number sets the record's number and encodes it.
 func (rec *record) number(seq int64) {
-	rec.seq, rec.params = seq, rec.encode(seq)
-	rec.frame = notificationFrame("action", rec.params)
+	rec.seq = seq
+	params := rec.encode(seq)
+	rec.frame = notificationFrame("action", params)
+	end := len(rec.frame) - len("}")
+	rec.params = json.RawMessage(rec.frame[end-len(params) : end : end]) // shared, because the record is kept
 }
 
 // notifyAllLocked sends a notification to every initialized client, subscribed or
