@@ -24,6 +24,7 @@ import (
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
+	"ahprelay/gateway"
 	"ahprelay/hostagent/watch"
 	"ahprelay/internal/acp"
 	"ahprelay/internal/connect"
@@ -70,6 +71,11 @@ func newSite(t *testing.T, cfg agenthost.Config) *site {
 // is served: the host, or a handler in front of it.
 func newSiteBehind(t *testing.T, cfg agenthost.Config, front func(http.Handler) http.Handler) *site {
 	t.Helper()
+	return newSiteAt(t, cfg, front, gateway.RelayConfig{})
+}
+
+func newSiteAt(t *testing.T, cfg agenthost.Config, front func(http.Handler) http.Handler, relay gateway.RelayConfig) *site {
+	t.Helper()
 	host, err := agenthost.New(cfg)
 	if len(cfg.Agents) == 0 {
 		host, err = scripted.New(cfg, scripted.Demo{Still: true})
@@ -88,7 +94,7 @@ func newSiteBehind(t *testing.T, cfg agenthost.Config, front func(http.Handler) 
 	}
 	t.Cleanup(server.Stop)
 	s := &site{token: filepath.Join(t.TempDir(), "token")}
-	if s.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL()}); err != nil {
+	if s.Stack, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: relay}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stack.Close)

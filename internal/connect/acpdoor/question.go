@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"ahprelay/ahp"
@@ -88,17 +89,33 @@ func (q *question) run() {
 		}
 		return
 	}
-	s.mu.Lock()
-	over := q.over
-	s.mu.Unlock()
-	c := s.client()
-	if action == nil || over || c == nil {
-		return // answered elsewhere first, no answer from the user, or no connection
+	if action != nil {
+		q.answer(action)
 	}
+}
+
+// answer sends the answer to the host, unless a different client has answered. Without a connection, it
+// forgets the question, so the next connection asks again.
+func (q *question) answer(action json.RawMessage) {
+	s := q.session
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
 	defer cancel()
-	if err := c.Dispatch(ctx, q.pending.Chat, json.RawMessage(action)); err != nil {
-		s.door.cfg.Log.Warn("answer not sent", "error", err)
+	for {
+		s.mu.Lock()
+		over, c := q.over, s.client()
+		s.mu.Unlock()
+		if over || c == nil || c.Dispatch(ctx, q.pending.Chat, action) == nil {
+			return
+		}
+		s.mu.Lock()
+		gone := s.client() == c // otherwise a new connection has seen that the question is asked
+		if gone {
+			maps.DeleteFunc(s.asked, func(_ string, other *question) bool { return other == q })
+		}
+		s.mu.Unlock()
+		if gone || ctx.Err() != nil {
+			return
+		}
 	}
 }
 
