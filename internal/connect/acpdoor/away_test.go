@@ -2,13 +2,17 @@ package acpdoor_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"ahprelay/agenthost"
 	"ahprelay/gateway"
 	"ahprelay/internal/acp"
+	"ahprelay/internal/connect/client"
+	"ahprelay/test/stack"
 )
 
 // newImpatientSite returns a site whose relay does not wait for an absent host-agent.
@@ -30,6 +34,24 @@ func (s *site) lose(t *testing.T, e *editor) {
 	}
 }
 
+// awaitQueue returns when a message waits at the host.
+func (s *site) awaitQueue(t *testing.T, id string) {
+	t.Helper()
+	phone, err := client.Open(t.Context(), client.Config{Relay: s.relay, Host: stack.Host, Name: "phone", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer phone.Close()
+	at, err := phone.Session(t.Context(), id)
+	for err == nil {
+		var chat client.Chat
+		if chat, err = phone.Chat(t.Context(), at.DefaultChat); len(chat.Queued) > 0 {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
 // TestAnswerWithoutAHostIsAskedAgain answers a request for permission while the host is away. The answer cannot reach
 // the host. When the host is back, the editor must ask again, and the turn must go on.
 func TestAnswerWithoutAHostIsAskedAgain(t *testing.T) {
@@ -48,5 +70,34 @@ func TestAnswerWithoutAHostIsAskedAgain(t *testing.T) {
 	defer cancel()
 	if err := pending.Wait(ctx, nil); err != nil {
 		t.Errorf("the turn ends with %v; want no error", err)
+	}
+}
+
+// TestCancelWithoutAHostIsSentLater cancels a turn while the host is away. When the host is back, the turn must end.
+func TestCancelWithoutAHostIsSentLater(t *testing.T) {
+	s := newImpatientSite(t, agenthost.Config{})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	pending := e.conn.Begin("session/prompt", promptOf(id, "permission"))
+	e.next("session/request_permission")
+	queued := e.conn.Begin("session/prompt", promptOf(id, "hello"))
+	s.awaitQueue(t, id)
+	s.lose(t, e)
+	if err := e.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for name, p := range map[string]*acp.Pending{"running": pending, "queued": queued} {
+		var done acp.PromptResponse
+		if err := p.Wait(ctx, &done); err != nil || done.StopReason != acp.StopReasonCancelled {
+			t.Errorf("the %s prompt ends with %v, %q; want cancelled", name, err, done.StopReason)
+		}
+	}
+	if updates, _ := e.prompt(id, "think"); strings.Contains(said(updates, acp.UpdateAgentMessageChunk), "Hello") {
+		t.Error("the host has answered the cancelled message; want it removed from the queue")
 	}
 }

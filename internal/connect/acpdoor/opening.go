@@ -224,7 +224,8 @@ func (s *session) showChat(chat client.Chat, how show) {
 	endLostPrompts(s, chat)
 }
 
-// endLostPrompts ends prompts which were sent, but are missing in the chat.
+// endLostPrompts ends prompts which were sent, but are missing in the chat. It cancels those again whose
+// cancellation may not have reached the host.
 func endLostPrompts(s *session, chat client.Chat) {
 	for _, p := range slices.Clone(s.prompts) {
 		waits := p.queued != "" && slices.ContainsFunc(chat.Queued, func(q struct {
@@ -233,8 +234,11 @@ func endLostPrompts(s *session, chat client.Chat) {
 			return q.ID == p.queued
 		})
 		if p.sent && !waits && (s.turn == nil || p.turn != s.turn.id) {
-			s.finish(p, ending{err: errors.New("the message was lost in an interruption: send it again")})
+			s.finish(p, p.lost())
 		}
+	}
+	if slices.ContainsFunc(s.prompts, func(p *prompt) bool { return p.sent && p.cancelled }) {
+		s.door.spawn(s.cancel)
 	}
 }
 

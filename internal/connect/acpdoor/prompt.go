@@ -85,6 +85,14 @@ func (s *session) finish(p *prompt, end ending) {
 	}
 }
 
+// lost is the end of a prompt that is missing in the chat after an interruption.
+func (p *prompt) lost() ending {
+	if p.cancelled {
+		return ending{reason: acp.StopReasonCancelled}
+	}
+	return ending{err: errors.New("the message was lost in an interruption: send it again")}
+}
+
 // leave removes the prompt from its session. It returns false if it was removed before.
 func (p *prompt) leave(s *session) bool {
 	i := slices.Index(s.prompts, p)
@@ -102,18 +110,20 @@ func (p *prompt) reply(end ending) {
 	p.request.Reply(acp.PromptResponse{StopReason: end.reason, Usage: p.usage}, nil)
 }
 
-// cancel ends the editor's turns and removes its queued messages.
+// cancel ends the editor's turns and removes its queued messages. Without a connection, sync calls it
+// again.
 func (s *session) cancel() {
 	s.mu.Lock()
 	chat := s.chat
 	var actions []map[string]any // removals come first, because the end of a turn starts the next queued message
-	for _, p := range slices.Clone(s.prompts) {
+	var removed []*prompt
+	for _, p := range s.prompts {
+		p.cancelled = true
 		switch {
 		case !p.sent:
-			p.cancelled = true
 		case p.queued != "":
 			actions = slices.Insert(actions, 0, map[string]any{"type": "chat/pendingMessageRemoved", "kind": "queued", "id": p.queued})
-			s.finish(p, ending{reason: acp.StopReasonCancelled})
+			removed = append(removed, p)
 		default:
 			actions = append(actions, map[string]any{"type": "chat/turnCancelled", "turnId": p.turn, "duration": time.Since(p.began).Milliseconds()})
 		}
@@ -130,6 +140,11 @@ func (s *session) cancel() {
 			s.door.cfg.Log.Warn("cancellation not sent", "error", err)
 			return
 		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range removed {
+		s.finish(p, ending{reason: acp.StopReasonCancelled})
 	}
 }
 
