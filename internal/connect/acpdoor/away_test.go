@@ -2,8 +2,11 @@ package acpdoor_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"ahprelay/agenthost"
 	"ahprelay/gateway"
 	"ahprelay/internal/acp"
+	"ahprelay/internal/connect/acpdoor"
 	"ahprelay/internal/connect/client"
 	"ahprelay/test/stack"
 )
@@ -99,5 +103,74 @@ func TestCancelWithoutAHostIsSentLater(t *testing.T) {
 	}
 	if updates, _ := e.prompt(id, "think"); strings.Contains(said(updates, acp.UpdateAgentMessageChunk), "Hello") {
 		t.Error("the host has answered the cancelled message; want it removed from the queue")
+	}
+}
+
+// A shellAgent runs a command in a terminal for each prompt.
+type shellAgent struct {
+	command string
+	chat    *agenthost.Chat
+}
+
+func (a *shellAgent) Info() agenthost.AgentInfo {
+	return agenthost.AgentInfo{Provider: "shell", Name: "Shell"}
+}
+
+func (a *shellAgent) Open(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+	return &shellAgent{a.command, chat}, nil
+}
+
+func (a *shellAgent) ID() string   { return "c" }
+func (a *shellAgent) Close() error { return nil }
+
+func (a *shellAgent) Prompt(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+	term, err := a.chat.OpenTerminal(agenthost.ProcessSpec{Command: "/bin/sh", Args: []string{"-c", a.command}})
+	if err != nil {
+		return agenthost.End{}, err
+	}
+	defer term.Kill()
+	turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "make", Kind: agenthost.ToolExecute, Status: agenthost.ToolRunning, Content: []agenthost.ToolContent{{Terminal: term}}})
+	_, err = term.Wait(ctx)
+	turn.Tool(agenthost.ToolUpdate{ID: "t", Status: agenthost.ToolCompleted})
+	return agenthost.End{}, err
+}
+
+// TestOutputGoesOnAfterAnInterruption interrupts the connection while a command runs. When the host is back, the editor must
+// get the output since then, each line once, while the command still runs.
+func TestOutputGoesOnAfterAnInterruption(t *testing.T) {
+	for name, can := range map[string]acp.ClientCapabilities{"terminal": everything, "text": {}} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			const wait = "; while [ ! -e %s ]; do sleep 0.02; done"
+			agent := &shellAgent{command: "cd '" + folder + "'; echo line-one" + fmt.Sprintf(wait, "a") + "; echo line-two" + fmt.Sprintf(wait, "b")}
+			s := newImpatientSite(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Folders: []string{folder}})
+			e := s.open(t, can, func(cfg *acpdoor.Config) { cfg.Folder = folder })
+			id := e.create()
+			pending := e.conn.Begin("session/prompt", promptOf(id, "go"))
+			shown := func() (all string) {
+				for _, u := range e.seen() {
+					all += u.raw
+				}
+				return all
+			}
+			e.await("the first line", func() bool { return strings.Contains(shown(), "line-one") })
+			s.lose(t, e)
+			if err := os.WriteFile(filepath.Join(folder, "a"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.StartAgent(); err != nil {
+				t.Fatal(err)
+			}
+			e.await("the second line", func() bool { return strings.Contains(shown(), "line-two") })
+			if name == "terminal" && strings.Count(shown(), "line-one") != 1 {
+				t.Errorf("the editor has %s; want the first line once", shown())
+			}
+			if err := os.WriteFile(filepath.Join(folder, "b"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := pending.Wait(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

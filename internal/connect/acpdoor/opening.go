@@ -222,6 +222,9 @@ func (s *session) showChat(chat client.Chat, how show) {
 		s.showTurn(chat.Active)
 	}
 	endLostPrompts(s, chat)
+	if how == showRest {
+		continueTerminals(s)
+	}
 }
 
 // endLostPrompts ends prompts which were sent, but are missing in the chat. It cancels those again whose

@@ -27,7 +27,7 @@ type terminal struct {
 	ready   bool            // its state has been read
 	early   []client.Action // actions before that
 	member  string          // member of _meta for the output; "": show it as text
-	output  []byte          // end of the output, for text
+	output  []byte          // end of the output so far
 	timer   *time.Timer     // sends the next update, for text
 	left    bool            // leave was called before its state was read
 	gone    bool
@@ -65,6 +65,16 @@ func (s *session) openTerminal(t *tool, uri string) {
 	s.terminals[uri] = v
 	d.follow(uri, s)
 	t.turn.read(v.load)
+}
+
+// continueTerminals reads the terminals of the running tool calls again, on a new connection.
+func continueTerminals(s *session) {
+	for _, v := range s.terminals {
+		if v.ready {
+			v.ready = false
+			v.tool.turn.read(v.load)
+		}
+	}
 }
 
 // load reads the terminal's state, and shows it also if the tool call has ended meanwhile.
@@ -112,7 +122,11 @@ func (v *terminal) show(raw json.RawMessage, seq int64) {
 	for _, part := range state.Content {
 		text.WriteString(part.Value + part.Output)
 	}
-	v.write(text.String())
+	more := text.String()
+	if i := strings.LastIndex(more, string(v.output)); i >= 0 && len(v.output) > 0 {
+		more = more[i+len(v.output):] // after an interruption, the editor has the beginning
+	}
+	v.write(more)
 	if l := state.Lifecycle; l != nil && l.Status == "exited" {
 		v.exited(l.ExitCode)
 	}
@@ -161,12 +175,12 @@ func (v *terminal) write(data string) {
 	if data == "" {
 		return
 	}
+	v.output = append(v.output, data...)
+	v.output = v.output[max(0, len(v.output)-maxOutput):]
 	if v.member != "" {
 		v.session.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: v.tool.call.ID, Meta: v.meta(v.member, map[string]any{"data": data})})
 		return
 	}
-	v.output = append(v.output, data...)
-	v.output = v.output[max(0, len(v.output)-maxOutput):]
 	if v.timer == nil {
 		v.timer = time.AfterFunc(outputPause, func() {
 			v.session.mu.Lock()
