@@ -427,6 +427,39 @@ func TestTurnsThatTheAgentRemembersStay(t *testing.T) {
 	}
 }
 
+// TestAbsentClientsLeaveTheSession has many clients declare their tools in a session and leave, as a window does that gets a
+// new name each time it is loaded. The session must not keep all of them, and a client that stays must see that they go.
+func TestAbsentClientsLeaveTheSession(t *testing.T) {
+	host := newHost(t, agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}})
+	c := &agentClient{pipeClient: connectPipe(t, host), t: t}
+	c.call("initialize", `{"channel":"ahp-root://","clientId":"stays","protocolVersions":["0.9.0"]}`)
+	c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake"}`)
+	c.call("subscribe", `{"channel":"`+fakeSession+`"}`)
+	c.dispatch(fakeSession, `{"type":"session/activeClientSet","activeClient":{"clientId":"stays","tools":[]}}`)
+	const windows = 100
+	for i := range windows {
+		w := &agentClient{pipeClient: connectPipe(t, host), t: t}
+		w.call("initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"w%d","protocolVersions":["0.9.0"]}`, i))
+		w.dispatch(fakeSession, fmt.Sprintf(`{"type":"session/activeClientSet","activeClient":{"clientId":"w%d","tools":[]}}`, i))
+		w.call("ping", `{"channel":"ahp-root://"}`)
+		w.close()
+	}
+	names := map[any]bool{}
+	for len(names) == 0 || !names[fmt.Sprint("w", windows-1)] {
+		action, _ := c.envelope()["action"].(map[string]any)
+		switch action["type"] {
+		case "session/activeClientSet":
+			names[action["activeClient"].(map[string]any)["clientId"]] = true
+		case "session/activeClientRemoved":
+			delete(names, action["clientId"])
+		}
+	}
+	active := c.call("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)["activeClients"].([]any)
+	if len(active) > 65 || !strings.Contains(fmt.Sprint(active), "stays") || len(active) > len(names) {
+		t.Errorf("the session has %d clients, and a client has seen %d: %v; want at most 65, with the one that stays", len(active), len(names), active)
+	}
+}
+
 // TestEndedChatServesNoFiles reads and writes a file of a session before and after the session's end.
 func TestEndedChatServesNoFiles(t *testing.T) {
 	var chat *agenthost.Chat

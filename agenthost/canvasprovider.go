@@ -95,10 +95,31 @@ func (s *session) activeClientLocked(c *conn, env envelope) {
 			}
 		}
 		s.clients.add(id, ac)
+		s.boundClientsLocked()
 	}
 	if now, _ := s.clients.get(id); had != nil && len(had.declared) > 0 || now != nil && len(now.declared) > 0 {
 		s.canvasesChangedLocked()
 		s.followProviderLocked(id)
+	}
+}
+
+// maxActiveClients bounds the clients that a session keeps, unless more are connected.
+const maxActiveClients = 64
+
+// boundClientsLocked removes the clients beyond the bound that have been absent, the oldest first. A client that is
+// loaded again often has a new name.
+func (s *session) boundClientsLocked() {
+	for _, ac := range s.clients.all() {
+		if len(s.clients.keys) <= maxActiveClients {
+			return
+		}
+		if ac.away {
+			s.clients.remove(ac.id)
+			s.host.emitLocked(s.uri, struct {
+				Type     string `json:"type"`
+				ClientID string `json:"clientId"`
+			}{"session/activeClientRemoved", ac.id})
+		}
 	}
 }
 
