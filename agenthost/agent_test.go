@@ -460,6 +460,27 @@ func TestAbsentClientsLeaveTheSession(t *testing.T) {
 	}
 }
 
+// TestChangedFilesKeepTheirOrder has an agent change a file a second time. A snapshot must have the files in the order in
+// which clients have them, which replace the file in its place.
+func TestChangedFilesKeepTheirOrder(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		for i, name := range []string{"/x/a", "/x/b", "/x/a"} {
+			text := fmt.Sprint(i)
+			turn.Tool(agenthost.ToolUpdate{ID: text, Status: agenthost.ToolCompleted, Content: []agenthost.ToolContent{{Diff: &agenthost.Diff{Path: name, New: &text}}}})
+		}
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "go")
+	c.until("chat/turnComplete")
+	var ids []string
+	for _, f := range c.call("subscribe", `{"channel":"`+fakeSession+`/changeset/session"}`)["snapshot"].(map[string]any)["state"].(map[string]any)["files"].([]any) {
+		ids = append(ids, fmt.Sprint(f.(map[string]any)["id"]))
+	}
+	if got, want := strings.Join(ids, " "), "file:///x/a file:///x/b"; got != want {
+		t.Errorf("the changed files are %s; want %s", got, want)
+	}
+}
+
 // TestEndedChatServesNoFiles reads and writes a file of a session before and after the session's end.
 func TestEndedChatServesNoFiles(t *testing.T) {
 	var chat *agenthost.Chat

@@ -96,7 +96,11 @@ func (s *session) changeLocked(files ...changedFile) {
 	}
 	for _, f := range files {
 		c := s.changed
-		c.files = append(slices.DeleteFunc(c.files, func(other changedFile) bool { return other.ID == f.ID }), f)
+		if i := slices.IndexFunc(c.files, func(other changedFile) bool { return other.ID == f.ID }); i >= 0 {
+			c.files[i] = f
+		} else {
+			c.files = append(c.files, f)
+		}
 		h.emitLocked(c.uri, struct {
 			Type string      `json:"type"`
 			File changedFile `json:"file"`
