@@ -125,6 +125,16 @@ func TestPathsAreAbsolute(t *testing.T) {
 	}
 }
 
+// TestPicturesInAnAnswerAreMentioned translates content of an answer that AHP's texts cannot carry.
+func TestPicturesInAnAnswerAreMentioned(t *testing.T) {
+	for kind, want := range map[string]string{acp.ContentBlockImage: "image/png, 3 bytes", acp.ContentBlockAudio: "audio/wav, 3 bytes"} {
+		mime, _, _ := strings.Cut(want, ",")
+		if got := placeholder(acp.ContentBlock{Type: kind, MimeType: mime, Data: "AAAA"}); !strings.Contains(got, want) {
+			t.Errorf("content of the type %s becomes %q; want a text with %s", kind, got, want)
+		}
+	}
+}
+
 func TestReadReturnsTheRequestedLines(t *testing.T) {
 	n := func(i int64) *int64 { return &i }
 	const text = "a\nb\nc\nd"

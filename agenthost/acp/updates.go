@@ -2,7 +2,9 @@ package acp
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -179,6 +181,8 @@ func placeholder(b acp.ContentBlock) string {
 		return "[" + cmp.Or(b.Title, b.Name, b.URI) + "](" + b.URI + ")"
 	case acp.ContentBlockResource:
 		return b.Resource.Text
+	case acp.ContentBlockImage, acp.ContentBlockAudio:
+		return fmt.Sprintf("\n\n(The agent has sent %s, %d bytes, which cannot be shown here.)\n\n", b.MimeType, base64.StdEncoding.DecodedLen(len(b.Data)))
 	}
 	return ""
 }
