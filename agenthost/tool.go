@@ -389,8 +389,10 @@ func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionO
 		return "", ErrEnded
 	case <-ctx.Done():
 		t.update(func() {
-			if t.waiting[tool.id] == answer {
-				t.finishToolLocked(tool, ToolFailed, "The agent has withdrawn its request.")
+			if t.waiting[tool.id] == answer { // the agent goes on without an answer, and reports the tool's end
+				delete(t.waiting, tool.id)
+				tool.ready = false
+				t.readyToolLocked(tool)
 			}
 		})
 		if t.ctx.Err() != nil {

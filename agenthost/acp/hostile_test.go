@@ -490,3 +490,15 @@ func TestReleasedTerminalStaysInItsToolCall(t *testing.T) {
 		t.Error("the released terminal has an output for the agent; want an error")
 	}
 }
+
+// TestWithdrawnPermissionIsNotAsked has an agent withdraw its request for permission, because a different client of the agent has
+// answered it. People must no longer be asked, and the tool call must show its end.
+func TestWithdrawnPermissionIsNotAsked(t *testing.T) {
+	c, k := captured(t)
+	k.prompt("run ls")
+	k.asked()
+	c.Notify("$/cancel_request", json.RawMessage(`{"requestId":1}`)) // the agent's first request
+	if end := k.end(); end != "turnComplete" || !strings.Contains(k.last(), "not allowed") {
+		t.Errorf("after the agent has withdrawn its request, the turn ends with %s: %s; want turnComplete, not allowed", end, k.last())
+	}
+}

@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -34,6 +35,28 @@ type permission struct {
 	content  string         // all parameters
 	requests []*acp.Request // equal requests
 	done     chan struct{}  // closed when it is answered
+	withdraw func()         // ends the question
+}
+
+// withdraw handles $/cancel_request: it ends the question for a permission that the agent no longer
+// needs.
+func withdraw(c *conversation, params json.RawMessage) {
+	var n acp.CancelRequestNotification
+	if acp.Decode(params, &n) != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.asked {
+		i := slices.IndexFunc(p.requests, func(r *acp.Request) bool { return r.Withdrawn(n) })
+		if i < 0 {
+			continue
+		}
+		p.requests[i].Reply(cancelled, nil)
+		if p.requests = slices.Delete(p.requests, i, i+1); len(p.requests) == 0 {
+			p.withdraw()
+		}
+	}
 }
 
 // cancelled answers a permission request on which no person has decided.
@@ -71,7 +94,8 @@ func (c *conversation) permission(r *acp.Request) {
 		r.Reply(cancelled, nil)
 		return
 	}
-	asked := &permission{p.ToolCall.ToolCallID, string(r.Params), []*acp.Request{r}, make(chan struct{})}
+	ctx, end := context.WithCancel(turn.Context())
+	asked := &permission{p.ToolCall.ToolCallID, string(r.Params), []*acp.Request{r}, make(chan struct{}), end}
 	c.asked = append(c.asked, asked)
 	c.mu.Unlock()
 	var options []agenthost.PermissionOption
@@ -83,10 +107,11 @@ func (c *conversation) permission(r *acp.Request) {
 	}
 	update := c.tool(p.ToolCall)
 	go func() {
+		defer end()
 		for _, other := range before {
 			<-other.done
 		}
-		id, err := turn.Ask(turn.Context(), update, options)
+		id, err := turn.Ask(ctx, update, options)
 		answer := cancelled
 		if err == nil {
 			answer.Outcome = acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeSelected, OptionID: id}

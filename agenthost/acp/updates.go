@@ -53,6 +53,9 @@ func (c *conversation) Flush() { c.text.flush() }
 
 // Notify implements acp.Handler.
 func (c *conversation) Notify(method string, params json.RawMessage) {
+	if method == "$/cancel_request" {
+		withdraw(c, params)
+	}
 	if method != "session/update" {
 		return // an extension
 	}

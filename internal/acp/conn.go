@@ -418,6 +418,9 @@ type Request struct {
 	once sync.Once
 }
 
+// Withdrawn reports whether a notification withdraws this request.
+func (r *Request) Withdrawn(n CancelRequestNotification) bool { return ahp.SameID(r.id, n.RequestID) }
+
 // Reply answers the request with a result or an error. Errors other than [*Error]
 // become internal errors. Only the first call has an effect.
 func (r *Request) Reply(result any, err error) {
