@@ -70,9 +70,7 @@ const (
 type live struct {
 	agent  *Agent
 	server *http.Server
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
+	local  *Local // the server's listener for streams
 	reads  *fair.Turns
 	opened chan struct{} // a stream has been opened; capacity 1
 
@@ -107,7 +105,7 @@ func (s *canvasStream) viewer() viewer {
 
 func newLive(a *Agent) *live {
 	l := &live{
-		agent: a, conns: make(chan net.Conn), closed: make(chan struct{}), opened: make(chan struct{}, 1), reads: fair.New(readsWait, hostReads, clientReads),
+		agent: a, local: NewLocal("canvases"), opened: make(chan struct{}, 1), reads: fair.New(readsWait, hostReads, clientReads),
 		previews: previews{open: map[string]*openPreview{}}, streams: map[*canvasStream]bool{},
 	}
 	l.away, _ = simplelru.NewLRU[viewer, map[string]shown](maxAway, nil) // fails only without a limit
@@ -128,38 +126,15 @@ type streamKey struct{}
 // serve accepts streams until ctx ends, and then ends them.
 func (l *live) serve(ctx context.Context) {
 	defer context.AfterFunc(ctx, l.end)()
-	_ = l.server.Serve(streamListener{l}) // until end
+	_ = l.server.Serve(l.local) // until end
 }
 
 func (l *live) end() {
-	l.once.Do(func() { close(l.closed) })
-	_ = l.server.Close()
+	_ = errors.Join(l.local.Close(), l.server.Close())
 	for _, s := range l.all() {
 		s.Cut(ahp.CloseHostOffline, stoppedReason)
 	}
 }
-
-// A streamListener is the streams' [net.Listener].
-type streamListener struct{ *live }
-
-// Accept implements [net.Listener].
-func (l streamListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener].
-func (l streamListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (l streamListener) Addr() net.Addr { return &net.UnixAddr{Name: "canvases", Net: "ahp-link"} }
 
 // connect accepts a stream from a relay and returns at once.
 func (l *live) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
@@ -179,8 +154,8 @@ func (l *live) connect(conn *routing.AgentConn, open routing.Open) routing.HostC
 		}
 		defer l.leave(s)
 		select {
-		case l.conns <- s:
-		case <-l.closed:
+		case l.local.conns <- s:
+		case <-l.local.done:
 			s.Cut(ahp.CloseHostOffline, stoppedReason)
 		}
 		<-s.Done()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A Local is the listener of an AHP host that runs in this process. An
-// [Upstream] connects to it; other processes cannot.
+// A Local is a listener for connections from this process, such as that of an AHP
+// host to which an [Upstream] connects.
 type Local struct {
 	name  string
 	conns chan net.Conn // new connections, for Accept; never closed
