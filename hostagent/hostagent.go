@@ -286,7 +286,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
-		Previous: run.previous(),
+		Previous: run.previous,
 		Gone:     func(relays []string) { made.Load().RelaysGone(relays) },
 		Quiet:    func() bool { return !made.Load().Linked() },
 		Trouble:  a.trouble,

@@ -25,6 +25,8 @@ import (
 // the file system, has a different boot id. A host-agent without such proof waits until
 // the lease expires. Relays require no proof, because whoever has the host's
 // credentials may take over the host anyway.
+//
+// The zero runFile has no file, and records nothing.
 type runFile struct {
 	f        *os.File
 	previous []string // instances that have ended, but may not have released the host
@@ -133,16 +135,16 @@ func (r *runFile) write(instances []string) error {
 // close releases the lock for a successor.
 func (r *runFile) close() { _ = auth.CloseLocked(r.f) }
 
-// A run records this host-agent's instance. Without a file, it records nothing.
+// A run records this host-agent's instance in a runFile, and logs errors.
 type run struct {
-	file     *runFile // the run file; nil without a state directory
+	*runFile
 	instance string
 	log      *slog.Logger
 }
 
 // enter records that this host-agent starts.
 func (a *Agent) enter() *run {
-	r := &run{instance: a.instance, log: a.cfg.Log}
+	r := &run{runFile: &runFile{}, instance: a.instance, log: a.cfg.Log}
 	if a.cfg.StateDir == "" {
 		return r
 	}
@@ -151,35 +153,14 @@ func (a *Agent) enter() *run {
 		r.check(err)
 		return r
 	}
-	r.file = file
-	r.check(file.note(r.instance))
+	r.runFile = file
+	r.check(r.note(r.instance))
 	return r
 }
 
-func (r *run) previous() []string {
-	if r.file == nil {
-		return nil
-	}
-	return r.file.previous
-}
+func (r *run) holds() { r.check(r.runFile.holds(r.instance)) }
 
-func (r *run) holds() {
-	if r.file != nil {
-		r.check(r.file.holds(r.instance))
-	}
-}
-
-func (r *run) released() {
-	if r.file != nil {
-		r.check(r.file.released())
-	}
-}
-
-func (r *run) close() {
-	if r.file != nil {
-		r.file.close()
-	}
-}
+func (r *run) released() { r.check(r.runFile.released()) }
 
 // check logs an error. The error is not fatal: after a crash, the next host-agent only
 // has to wait for the lease.
