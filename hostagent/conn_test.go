@@ -64,7 +64,7 @@ func inWorldOf(t *testing.T, ends routing.AgentEndConfig, test func(w *world)) {
 		w.agent = &Agent{
 			signInRate: fair.NewBuckets(signInEvery, signInAtOnce), listenBack: listenLoopback,
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
-			canvases: contentproxy.NewHost(contentproxy.Config{}), moves: newMoves(),
+			canvases: contentproxy.NewHost(contentproxy.Config{}), moves: newMoves(), rejections: newRejections(),
 			known:  view.NewHost(gate.Key),
 			audits: coalesce.New(auditEvery),
 			awake:  awake.New(awake.Config{Mode: awake.Never}),

@@ -123,7 +123,7 @@ type Agent struct {
 	frames     frameCache
 	known      *view.Host // the host's state, from its messages
 	subjects   *gate.Subjects
-	rejections rejections
+	rejections *rejections
 	blocked    blocklist
 
 	life  context.Context // from Run; ends the connections to the host
@@ -162,7 +162,7 @@ func New(cfg Config) (*Agent, error) {
 		access.file, access.hostKey = cfg.Credentials, cfg.Credentials.Key
 	}
 	access.compress = cfg.Compress
-	a := &Agent{access: access, cfg: cfg, givesUpAfter: refusedFor, moves: newMoves(), audits: coalesce.New(auditEvery), signInRate: fair.NewBuckets(signInEvery, signInAtOnce), listenBack: listenLoopback}
+	a := &Agent{access: access, cfg: cfg, givesUpAfter: refusedFor, moves: newMoves(), audits: coalesce.New(auditEvery), rejections: newRejections(), signInRate: fair.NewBuckets(signInEvery, signInAtOnce), listenBack: listenLoopback}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version, cfg.Sealed != nil, a.cfg.Waking.terms)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)

@@ -38,7 +38,7 @@ func newMetrics(a *Agent) *metrics {
 		lost:     counter("ahp_agent_disconnects_total", "Lost connections to the relay."),
 		back:     counter("ahp_agent_reconnects_total", "Reconnections to the relay."),
 	}
-	m.registry.MustRegister(meter.Build("ahp_agent_build_info", a.cfg.Version), m.delays, m.lost, m.back, hostStats(a), &a.rejections)
+	m.registry.MustRegister(meter.Build("ahp_agent_build_info", a.cfg.Version), m.delays, m.lost, m.back, hostStats(a), a.rejections.counts)
 	if a.watch != nil {
 		m.registry.MustRegister(watchStats(a.watch))
 	}

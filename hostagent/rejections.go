@@ -1,7 +1,6 @@
 package hostagent
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -49,15 +48,18 @@ func (p *pace) wait(action string, now time.Time) time.Duration {
 	return min(max(due.Sub(now)-rejectedAtOnce*rejectedEvery, 0), rejectedEvery)
 }
 
-// A rejectedAction is the key of a series.
-type rejectedAction struct{ action, client string }
-
-// rejections counts the rejected actions of all clients. It is a
-// [prometheus.Collector].
+// rejections counts the rejected actions of all clients.
 type rejections struct {
-	mu     sync.Mutex
-	counts map[rejectedAction]int64
-	names  map[string]bool // client names with their own series
+	counts *prometheus.CounterVec // by action and client
+
+	mu    sync.Mutex
+	names map[string]bool // client names with their own series
+}
+
+func newRejections() *rejections {
+	return &rejections{names: map[string]bool{}, counts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ahp_agent_rejected_actions_total", Help: "Rejected client actions by client name; other covers unknown actions and further names.",
+	}, []string{"action", "client"})}
 }
 
 // client returns the label for a client's name.
@@ -70,9 +72,6 @@ func (r *rejections) client(name string) string {
 	if !r.names[name] {
 		if len(r.names) >= rejectedNames {
 			return otherClient
-		}
-		if r.names == nil {
-			r.names = map[string]bool{}
 		}
 		r.names[name] = true
 	}
@@ -91,31 +90,6 @@ func isPlain(name string) bool {
 	return true
 }
 
-func (r *rejections) note(one rejectedAction) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.counts == nil {
-		r.counts = map[rejectedAction]int64{}
-	}
-	r.counts[one]++
-}
-
-var rejectionsDesc = prometheus.NewDesc("ahp_agent_rejected_actions_total",
-	"Rejected client actions by client name; other covers unknown actions and further names.", []string{"action", "client"}, nil)
-
-// Describe implements [prometheus.Collector].
-func (r *rejections) Describe(out chan<- *prometheus.Desc) { out <- rejectionsDesc }
-
-// Collect implements [prometheus.Collector].
-func (r *rejections) Collect(out chan<- prometheus.Metric) {
-	r.mu.Lock()
-	counts := maps.Clone(r.counts)
-	r.mu.Unlock()
-	for one, n := range counts {
-		out <- prometheus.MustNewConstMetric(rejectionsDesc, prometheus.CounterValue, float64(n), one.action, one.client)
-	}
-}
-
 // rejected counts a rejected action of the client, and delays a client that repeats the
 // action.
 func (w *hostWriter) rejected(env *ahp.Envelope) {
@@ -123,7 +97,8 @@ func (w *hostWriter) rejected(env *ahp.Envelope) {
 		return
 	}
 	action := gate.ActionLabel(string(env.Said.Type))
-	w.c.agent.rejections.note(rejectedAction{action, w.c.agent.rejections.client(w.clientName)})
+	rejections := w.c.agent.rejections
+	rejections.counts.WithLabelValues(action, rejections.client(w.clientName)).Inc()
 	wait := w.pace.wait(action, time.Now())
 	if wait == 0 || w.left() != nil {
 		return
