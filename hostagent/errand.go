@@ -40,6 +40,8 @@ type errand struct {
 	id int // the id of the last request to the host
 }
 
+const noQuestion = "the question no longer exists"
+
 // Times of an errand.
 const (
 	chatTries  = 40 // attempts to read the first chat of a new session
@@ -56,8 +58,6 @@ func hostName(b *waitbook.Book) sealed.Fingerprint {
 func unknown() waiting.Result {
 	return waiting.Because(waiting.Unknown, "the host or its agent ended at that moment")
 }
-
-func late(why string) waiting.Result { return waiting.Because(waiting.Late, why) }
 
 func refused(why string) waiting.Result { return waiting.Because(waiting.Refused, why) }
 
@@ -201,13 +201,13 @@ func (e *errand) message() (r waiting.Result, err error) {
 	return e.act(c.Chat, action)
 }
 
-// missing returns the result for an item whose session, chat or turn does not exist: unknown if an
-// earlier errand may have sent the item, late otherwise.
+// missing returns the result for an item whose session, chat, turn or question does not exist:
+// unknown if an earlier errand may have sent the item, late otherwise.
 func (e *errand) missing(why string) (waiting.Result, error) {
 	if e.had {
 		return unknown(), nil
 	}
-	return late(why), nil
+	return waiting.Because(waiting.Late, why), nil
 }
 
 // hasMessage reports whether a chat has a turn or a queued message with this ID.
@@ -257,14 +257,6 @@ func (e *errand) activeTurn() ([]byte, error) {
 	return active.Raw, nil
 }
 
-// gone returns the result of an answer whose question is no longer open.
-func (e *errand) gone() (waiting.Result, error) {
-	if e.had {
-		return unknown(), nil
-	}
-	return late("the question no longer exists"), nil
-}
-
 // approve answers a tool call if it is still the one that the person saw. An answer may be sent
 // twice, because the host accepts only the first.
 func (e *errand) approve() (r waiting.Result, err error) {
@@ -281,7 +273,7 @@ func (e *errand) approve() (r waiting.Result, err error) {
 		}
 	}
 	if call == nil || ahp.TextOf(turn, "id") != c.Turn {
-		return e.gone()
+		return e.missing(noQuestion)
 	}
 	if digest, ok := digestOfCall(call); !ok || digest != c.Input {
 		return refused("the tool call is not the one that you saw"), nil
@@ -352,7 +344,7 @@ func (e *errand) reply() (r waiting.Result, err error) {
 		}
 	}
 	if request == nil {
-		return e.gone()
+		return e.missing(noQuestion)
 	}
 	texts := []string{c.Request, messageOf(request)}
 	questions, _ := ahp.MemberOf(request, "questions")

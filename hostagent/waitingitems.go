@@ -480,15 +480,7 @@ func (w *hostWriter) answersWaiting(env *ahp.Envelope) (isRequest bool, err erro
 	if book == nil || env.Kind != ahp.Request || string(env.Method) != waitingMethod {
 		return false, nil
 	}
-	if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
-		c.slow()
-		return true, err
-	} // a client that has left is no error here, as in answerClient
-	answer := c.waitingKeys(book, env)
-	c.order.Lock()
-	defer c.order.Unlock()
-	_ = c.conn.FromHost(answer, false, nil) // fails if the client has left
-	return true, nil
+	return true, w.answerHere(func() []byte { return c.waitingKeys(book, env) })
 }
 
 // WaitingKeys is the answer to a request for the keys of waiting items.
