@@ -282,7 +282,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer conn.Close()
 	a.metrics.conn.Store(conn)
-	defer watchConn(conn, stop)()
 	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
@@ -305,6 +304,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, task := range []func(context.Context){a.monitor.run, a.awake.Run, a.audits.Run, a.live.serve, a.live.watch} {
 		wg.Go(func() { task(life) })
 	}
+	wg.Go(func() { watchConn(life, conn, stop) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
 	wg.Go(func() { a.goHome(life, conn) })
 	if a.cfg.KeepAwake != "" {
@@ -443,21 +443,12 @@ func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 // errNATS reports that NATS has ended the connection for good.
 var errNATS = errors.New("the NATS server broke the protocol; see the log")
 
-// watchConn calls fail if the NATS connection ends for good, until stop is
-// called.
-func watchConn(conn *broker.Conn, fail func(error)) (stop func()) {
-	stopped := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		select {
-		case <-stopped:
-		case <-conn.Done():
-			fail(errNATS)
-		}
-	})
-	return func() {
-		close(stopped)
-		wg.Wait()
+// watchConn calls fail if the NATS connection ends for good, until ctx ends.
+func watchConn(ctx context.Context, conn *broker.Conn, fail func(error)) {
+	select {
+	case <-ctx.Done():
+	case <-conn.Done():
+		fail(errNATS)
 	}
 }
 
