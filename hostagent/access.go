@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -33,7 +34,8 @@ type access struct {
 	connected atomic.Bool   // a NATS connection is up
 }
 
-// newAccess returns the access for the host that the token names.
+// newAccess returns the access for the host that the token names. A nil client stands for
+// the default.
 func newAccess(relayURLs, natsURLs []string, token func() (string, error), client *http.Client) (*access, error) {
 	text, err := token()
 	if err != nil {
@@ -51,7 +53,7 @@ func newAccess(relayURLs, natsURLs []string, token func() (string, error), clien
 		return nil, err
 	}
 	return &access{
-		relays: newRelays(relayURLs, tenant, host), elsewhere: natsURLs, token: token, http: client,
+		relays: newRelays(relayURLs, tenant, host), elsewhere: natsURLs, token: token, http: cmp.Or(client, newHTTPClient()),
 		tenant: tenant, host: host, instance: link.NewInstance(), key: key, outdated: make(chan struct{}, 1),
 	}, nil
 }

@@ -25,14 +25,8 @@ type Enrolment struct {
 // machine, and writes credential and key to a file. It returns the host's
 // tenant and name, and the credential's expiry.
 func Enroll(ctx context.Context, e Enrolment) (tenant, host string, expires time.Time, err error) {
-	if err := checkRelays(e.Relays); err != nil {
+	if err := checkRelays(e.Relays, nil, e.Plain); err != nil {
 		return "", "", expires, err
-	}
-	if err := checkPlain(e.Relays, nil); err != nil && !e.Plain {
-		return "", "", expires, err
-	}
-	if e.HTTP == nil {
-		e.HTTP = newHTTPClient()
 	}
 	file, key := &CredentialFile{path: e.File, relay: e.Relays[0]}, auth.NewHostKey()
 	if err := file.makeable(); err != nil { // before the token is used up

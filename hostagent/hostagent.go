@@ -195,12 +195,8 @@ func (cfg Config) withDefaults() Config {
 	cfg.Resume = cmp.Or(cfg.Resume, link.DefaultResume)
 	cfg.MaxQueued = cmp.Or(cfg.MaxQueued, 512<<20)
 	cfg.MaxFrame = cmp.Or(cfg.MaxFrame, min(128<<20, cfg.MaxQueued/4))
-	if cfg.HTTP == nil {
-		cfg.HTTP = newHTTPClient()
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.HTTP = cmp.Or(cfg.HTTP, newHTTPClient())
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Credentials != nil {
 		cfg.Token = cfg.Credentials.Token
 	}
@@ -225,10 +221,7 @@ func (cfg *Config) check() error {
 	if err := checkListen(cfg.MetricsListen); err != nil {
 		return err
 	}
-	if err := checkRelays(cfg.Relays); err != nil {
-		return err
-	}
-	if err := checkPlain(cfg.Relays, cfg.NATSURLs); err != nil && !cfg.Plain {
+	if err := checkRelays(cfg.Relays, cfg.NATSURLs, cfg.Plain); err != nil {
 		return err
 	}
 	if err := cfg.Waking.check(); err != nil {

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,15 +63,10 @@ const (
 // and returns the host's tenant and name and the credential's expiry. It trusts the
 // server at the relay's URL.
 func Pair(ctx context.Context, p Pairing) (tenant, host string, expires time.Time, err error) {
-	if err := checkRelays([]string{p.Relay}); err != nil {
+	if err := checkRelays([]string{p.Relay}, nil, p.Plain); err != nil {
 		return "", "", expires, err
 	}
-	if err := checkPlain([]string{p.Relay}, nil); err != nil && !p.Plain {
-		return "", "", expires, err
-	}
-	if p.HTTP == nil {
-		p.HTTP = newHTTPClient()
-	}
+	p.HTTP = cmp.Or(p.HTTP, newHTTPClient())
 	file, key := &CredentialFile{path: p.File, relay: p.Relay}, auth.NewHostKey()
 	if err := file.makeable(); err != nil {
 		return "", "", expires, err

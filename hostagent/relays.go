@@ -80,8 +80,9 @@ func (r *relays) answered(relay string) {
 	}
 }
 
-// checkRelays returns an error unless urls are base URLs of relays.
-func checkRelays(urls []string) error {
+// checkRelays returns an error unless urls are base URLs of relays. Unless plain is true,
+// unencrypted connections to them, and to the NATS servers, may only be on this machine.
+func checkRelays(urls, nats []string, plain bool) error {
 	if len(urls) == 0 {
 		return errors.New("relay: no URL given; want http://host:port or https://host")
 	}
@@ -96,7 +97,10 @@ func checkRelays(urls []string) error {
 			return errors.New("relay: want either http:// or https:// for all relays; a single unencrypted relay exposes the host")
 		}
 	}
-	return nil
+	if plain {
+		return nil
+	}
+	return checkPlain(urls, nats)
 }
 
 // checkPlain returns an error for a relay or NATS URL without encryption beyond this

@@ -101,17 +101,10 @@ func (s *Sharing) do(ctx context.Context, ask map[string]any, answer any) error 
 
 // first calls ask with one relay after the other until one answers or refuses.
 func (s *Sharing) first(ask func(a *access, relay string) error) error {
-	if err := checkRelays(s.Relays); err != nil {
+	if err := checkRelays(s.Relays, nil, s.Plain); err != nil {
 		return err
 	}
-	if err := checkPlain(s.Relays, nil); err != nil && !s.Plain {
-		return err
-	}
-	client := s.HTTP
-	if client == nil {
-		client = newHTTPClient()
-	}
-	a, err := newAccess(s.Relays, nil, s.Token, client)
+	a, err := newAccess(s.Relays, nil, s.Token, s.HTTP)
 	if err != nil {
 		return err
 	}
