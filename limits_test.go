@@ -183,7 +183,8 @@ func (s sources) named(dirs []string, pkg, name, field string) (values []float64
 	return values, nil
 }
 
-// defaultOf returns the default that a method of a type sets for a field: by def(&x.Field, value) or x.Field = value.
+// defaultOf returns the default that a method of a type sets for a field: by x.Field = value or x.Field = cmp.Or(x.Field,
+// value).
 func (p *limitsPackage) defaultOf(name, field string) (expr ast.Expr) {
 	isField := func(e ast.Expr) bool {
 		sel, ok := e.(*ast.SelectorExpr)
@@ -194,16 +195,10 @@ func (p *limitsPackage) defaultOf(name, field string) (expr ast.Expr) {
 			continue
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.CallExpr:
-				if len(n.Args) == 2 {
-					if a, ok := n.Args[0].(*ast.UnaryExpr); ok && a.Op == token.AND && isField(a.X) {
-						expr = n.Args[1]
-					}
-				}
-			case *ast.AssignStmt:
-				if len(n.Lhs) == 1 && isField(n.Lhs[0]) {
-					expr = n.Rhs[0]
+			if n, ok := n.(*ast.AssignStmt); ok && len(n.Lhs) == 1 && isField(n.Lhs[0]) {
+				expr = n.Rhs[0]
+				if or, ok := expr.(*ast.CallExpr); ok && len(or.Args) == 2 && isField(or.Args[0]) {
+					expr = or.Args[1]
 				}
 			}
 			return expr == nil

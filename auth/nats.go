@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -159,9 +160,7 @@ func (a Authority) AgentUser(tenant, host, userNKey string, ttl time.Duration) (
 	if !nkeys.IsValidPublicUserKey(userNKey) {
 		return "", time.Time{}, errors.New("nkey is not a public NATS user key")
 	}
-	if ttl == 0 {
-		ttl = DefaultAgentTTL
-	}
+	ttl = cmp.Or(ttl, DefaultAgentTTL)
 	account, err := a.tenantKey(tenant)
 	if err != nil {
 		return "", time.Time{}, err

@@ -269,9 +269,7 @@ func verified[T any](t Tokens, want tokenKind, token string, read func(*claims) 
 }
 
 func (t Tokens) newClaims(id, subject, tenant string, issued, expires time.Time) *claims {
-	if id == "" {
-		id = rand.Text()
-	}
+	id = cmp.Or(id, rand.Text())
 	if issued.IsZero() {
 		issued = t.keys.now()
 	}

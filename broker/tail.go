@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -35,9 +36,7 @@ func Tail(ctx context.Context, url string, creds []byte, tenant, host, token str
 		return fmt.Errorf("NATS at %s: %w; start relay serve with --nats-listen, or give its address with --server", url, err)
 	}
 	defer conn.Close()
-	if token == "" {
-		token = ">"
-	}
+	token = cmp.Or(token, ">")
 	sub, err := conn.ChanSubscribe(link.ChannelSubject(tenant, host, token), into)
 	if err != nil {
 		return fmt.Errorf("NATS at %s: %w", url, err)

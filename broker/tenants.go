@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,9 +107,7 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	if err := cfg.Relay.check(); err != nil {
 		return nil, fmt.Errorf("tenants: %w", err)
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Events == nil {
 		cfg.Events = func(string) Events { return Events{} }
 	}

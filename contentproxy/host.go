@@ -2,6 +2,7 @@ package contentproxy
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"maps"
 	"net/http"
@@ -63,9 +64,7 @@ type claim struct {
 
 // NewHost returns the shared state for one AHP host.
 func NewHost(cfg Config) *Host {
-	if cfg.Limit == 0 {
-		cfg.Limit = DefaultLimit
-	}
+	cfg.Limit = cmp.Or(cfg.Limit, DefaultLimit)
 	h := &Host{cfg: cfg, claims: map[canvasKey][]string{}, vouched: map[claim]bool{}}
 	h.fetcher, h.proxy = newFetcher(&h.cfg), newProxy(&h.cfg)
 	return h

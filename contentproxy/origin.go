@@ -1,6 +1,7 @@
 package contentproxy
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -31,9 +32,7 @@ func splitOrigin(text string) (origin, *url.URL, bool) {
 		return origin{}, nil, false
 	}
 	o := origin{scheme, strings.TrimSuffix(u.Host, ":"+u.Port()), u.Port()}
-	if o.port == "" {
-		o.port = defaultPorts[scheme]
-	}
+	o.port = cmp.Or(o.port, defaultPorts[scheme])
 	return o, u, isPort(o.port) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
 }
 

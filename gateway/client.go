@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -460,10 +461,7 @@ func (c *client) holdEnded() {
 		return
 	}
 	c.phase = phaseClosed
-	detail := c.away
-	if detail == "" {
-		detail = "no answer for " + c.holdFor.String()
-	}
+	detail := cmp.Or(c.away, "no answer for "+c.holdFor.String())
 	c.mu.Unlock()
 	code := ahp.CloseHostOffline
 	if c.hasMoved() {

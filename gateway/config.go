@@ -194,15 +194,11 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
 	cfg.CredentialTTL = min(cfg.CredentialTTL, auth.MaxDerivedTTL) // revocations are kept no longer than that
 	cfg.Minority = cmp.Or(cfg.Minority, MinorityRead)
-	if cfg.Compress == "" {
-		cfg.Compress = wire.CompressFar
-	}
+	cfg.Compress = cmp.Or(cfg.Compress, wire.CompressFar)
 	if cfg.Origins == nil {
 		cfg.Origins = DefaultOrigins
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return cfg
 }
 

@@ -23,9 +23,7 @@ type listener struct {
 
 // listen opens a listener. Its errors name the given flag.
 func listen(ctx context.Context, flag, address, byDefault string) (*listener, error) {
-	if address == "" {
-		address = byDefault
-	}
+	address = cmp.Or(address, byDefault)
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -176,9 +177,7 @@ func (e *errand) message() (r waiting.Result, err error) {
 	if session == nil {
 		return e.missing("the session no longer exists")
 	}
-	if c.Chat == "" {
-		c.Chat = remembering.ChatOf(session)
-	}
+	c.Chat = cmp.Or(c.Chat, remembering.ChatOf(session))
 	chat, err := e.chatState(c.Chat)
 	switch {
 	case err != nil:

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,20 +85,13 @@ type AgentEndConfig struct {
 }
 
 func (c AgentEndConfig) withDefaults() AgentEndConfig {
-	def := func(n *int, v int) {
-		if *n == 0 {
-			*n = v
-		}
-	}
-	def(&c.Credit, 1<<20)
-	def(&c.MaxFrame, 128<<20)
-	def(&c.QueueLimit, 8<<20)
-	def(&c.Window, 8<<20)
-	def(&c.Pinned, 32<<20)
-	def(&c.MaxQueued, 512<<20)
-	if c.Stall == 0 {
-		c.Stall = 40 * time.Second
-	}
+	c.Credit = cmp.Or(c.Credit, 1<<20)
+	c.MaxFrame = cmp.Or(c.MaxFrame, 128<<20)
+	c.QueueLimit = cmp.Or(c.QueueLimit, 8<<20)
+	c.Window = cmp.Or(c.Window, 8<<20)
+	c.Pinned = cmp.Or(c.Pinned, 32<<20)
+	c.MaxQueued = cmp.Or(c.MaxQueued, 512<<20)
+	c.Stall = cmp.Or(c.Stall, 40*time.Second)
 	return c
 }
 

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -122,20 +123,15 @@ type RelayEndConfig struct {
 }
 
 func (c RelayEndConfig) withDefaults() RelayEndConfig {
-	def := func(n *int, v int) {
-		if *n == 0 {
-			*n = v
-		}
-	}
-	def(&c.Credit, 1<<20)
+	c.Credit = cmp.Or(c.Credit, 1<<20)
 	c.MostCredit = max(c.MostCredit, c.Credit)
 	if c.Lend == nil {
 		c.Lend = func(int) bool { return true }
 	}
-	def(&c.MaxFrame, 128<<20)
-	def(&c.QueueLimit, 256<<10)
-	def(&c.BodyLimit, 32<<20)
-	def(&c.ChunkLimit, 64<<20)
+	c.MaxFrame = cmp.Or(c.MaxFrame, 128<<20)
+	c.QueueLimit = cmp.Or(c.QueueLimit, 256<<10)
+	c.BodyLimit = cmp.Or(c.BodyLimit, 32<<20)
+	c.ChunkLimit = cmp.Or(c.ChunkLimit, 64<<20)
 	if c.Append == nil {
 		c.Append = func(b, message []byte, binary bool) []byte {
 			return append(b, c.Encode(message, true, true, binary)...)
@@ -144,7 +140,7 @@ func (c RelayEndConfig) withDefaults() RelayEndConfig {
 	if c.EncodeIn == nil {
 		c.EncodeIn = func(buffer []byte, at int, binary bool) []byte { return c.Encode(buffer[at:], true, true, binary) }
 	}
-	def(&c.PendingLimit, 8<<20)
+	c.PendingLimit = cmp.Or(c.PendingLimit, 8<<20)
 	if c.Kept == nil {
 		c.Kept = func(int) {}
 	}

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"container/list"
 	"crypto/sha256"
 	"slices"
@@ -77,9 +78,7 @@ type subjectSet struct {
 }
 
 func (p *subjectSet) join(subject string) {
-	if p.one == "" {
-		p.one = subject
-	}
+	p.one = cmp.Or(p.one, subject)
 	p.several = p.several || p.one != subject
 }
 
@@ -108,9 +107,7 @@ func NewSubjects() *Subjects {
 func (s *Subjects) Enter(user User) *Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if user.Subject == "" {
-		user.Subject = "\x00" // no token has this subject
-	}
+	user.Subject = cmp.Or(user.Subject, "\x00") // no token has this subject
 	i := &Identity{subjects: s, user: user}
 	s.conns[i] = true
 	i.owner = s.subject(user.Subject)

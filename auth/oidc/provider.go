@@ -1,6 +1,7 @@
 package oidc
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -40,9 +41,7 @@ func New(cfg Config, o Options) (*Provider, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Provider{cfg: cfg, now: o.Now, keys: newKeySet(cfg.Issuer, o)}, nil
 }
 
@@ -215,9 +214,7 @@ func (p *Provider) client(token string, claims jwt.MapClaims) (auth.Client, erro
 // tokenID returns an ID that is unique among the tokens of all issuers.
 func (p *Provider) tokenID(token string, claims jwt.MapClaims) string {
 	name, _ := claims["jti"].(string)
-	if name == "" {
-		name = token
-	}
+	name = cmp.Or(name, token)
 	sum := sha256.Sum256([]byte(p.cfg.Issuer + "\x00" + name))
 	return base32.StdEncoding.EncodeToString(sum[:])[:26]
 }

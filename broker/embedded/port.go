@@ -3,6 +3,7 @@ package embedded
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -62,9 +63,7 @@ func listen(cfg Config) (*port, error) {
 		return nil, err
 	}
 	p := &port{tls: cfg.TLS, log: cfg.Log, unauthenticated: unauthenticated.New(unauthenticated.Bounds{Total: maxUnauthenticated}), conns: map[[2]string]int{}}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
-	}
+	p.log = cmp.Or(p.log, slog.New(slog.DiscardHandler))
 	p.life, p.cancel = context.WithCancel(context.Background())
 	var lc net.ListenConfig
 	var err error

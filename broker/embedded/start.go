@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -161,9 +162,7 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 	if cfg.Keys == nil {
 		return nil, errors.New("no Keys given")
 	}
-	if cfg.Name == "" {
-		cfg.Name = "relay-" + link.NewInstance()
-	}
+	cfg.Name = cmp.Or(cfg.Name, "relay-"+link.NewInstance())
 	opts := &server.Options{
 		ServerName: cfg.Name,
 		NoSigs:     true, // the program handles signals

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -55,19 +56,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	if c.Window == 0 {
-		c.Window = 16 << 20
-	}
-	def(&c.Heartbeat, 2*time.Second)
-	def(&c.Resume, DefaultResume)
-	def(&c.AckDelay, 20*time.Millisecond)
-	def(&c.Probe, 500*time.Millisecond)
-	def(&c.Retry, 100*time.Millisecond)
+	c.Window = cmp.Or(c.Window, 16<<20)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 2*time.Second)
+	c.Resume = cmp.Or(c.Resume, DefaultResume)
+	c.AckDelay = cmp.Or(c.AckDelay, 20*time.Millisecond)
+	c.Probe = cmp.Or(c.Probe, 500*time.Millisecond)
+	c.Retry = cmp.Or(c.Retry, 100*time.Millisecond)
 	return c
 }
 
@@ -267,10 +261,7 @@ func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
 	case packetAck:
 		l.receiveAck(&r, now)
 	case packetBye:
-		got.Bye = string(r.B[:min(len(r.B), maxReason)])
-		if got.Bye == "" {
-			got.Bye = "peer ended the link"
-		}
+		got.Bye = cmp.Or(string(r.B[:min(len(r.B), maxReason)]), "peer ended the link")
 	default:
 		r.Bad = true
 	}

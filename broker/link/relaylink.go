@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdh"
 	"errors"
@@ -75,9 +76,7 @@ var epochs atomic.Uint64
 // NewRelayLink returns a link; Run runs it. accept is called once, after the
 // host-agent's welcome, and returns the traffic.
 func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines RelayLines) RelayTraffic) *RelayLink {
-	if cfg.Retry == 0 {
-		cfg.Retry = 250 * time.Millisecond
-	}
+	cfg.Retry = cmp.Or(cfg.Retry, 250*time.Millisecond)
 	cfg.Link = cfg.Link.withDefaults()
 	if cfg.Fence == nil {
 		cfg.Fence = func() uint64 { return 0 }

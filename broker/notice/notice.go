@@ -1,6 +1,7 @@
 package notice
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -169,10 +170,7 @@ func (e *Event) Fit() {
 	for i := range e.Options {
 		o := &e.Options[i]
 		whole = whole && o.ID != "" && len(o.ID) <= MaxOption
-		o.Label = Cut(o.Label, MaxLabel)
-		if o.Label == "" {
-			o.Label = Cut(o.ID, MaxLabel)
-		}
+		o.Label = cmp.Or(Cut(o.Label, MaxLabel), Cut(o.ID, MaxLabel))
 	}
 	if !whole {
 		e.Options, e.Answer = nil, NoForm

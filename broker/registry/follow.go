@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -206,9 +207,7 @@ func (v *view) noteProgress(rev uint64) {
 // this relay has read or written it itself.
 func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool) {
 	r.mu.Lock()
-	if epoch == 0 {
-		epoch = v.epoch
-	}
+	epoch = cmp.Or(epoch, v.epoch)
 	if !r.regions.decidesLocked(v, &s, rev, gone) {
 		r.mu.Unlock()
 		return

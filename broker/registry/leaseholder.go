@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,9 +122,7 @@ func NewLeaseHolder(cfg LeaseConfig) (*LeaseHolder, error) {
 	if err := presence.check(); err != nil {
 		return nil, fmt.Errorf("lease: Presence: %w", err)
 	}
-	if cfg.Renew == 0 {
-		cfg.Renew = defaultRenew
-	}
+	cfg.Renew = cmp.Or(cfg.Renew, defaultRenew)
 	return &LeaseHolder{
 		cfg: cfg, subject: leaseSubject(cfg.Tenant, cfg.Host), wake: make(chan struct{}, 1),
 		login: cfg.Conn.NextLogin(), presence: presence,

@@ -173,9 +173,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	}
 	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, DefaultLeaseTTL)
 	cfg.Instance = cmp.Or(cfg.Instance, link.NewInstance())
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Keys == nil {
 		cfg.Keys = func() []string { return nil }
 	}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,9 +65,7 @@ type revocationSubscriber struct{ notify func() }
 // missing. With the path "", nothing is saved. An unreadable file is an error, because
 // revoked tokens must not become valid again.
 func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1),
 		entries: map[auth.RevocationKey]auth.Revocation{}, revs: map[string]uint64{}, over: map[string]uint64{}, behind: map[auth.RevocationKey]bool{},
 	}

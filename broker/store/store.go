@@ -156,9 +156,7 @@ func Start(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Bucket != "" {
 		cfg.Stream = bucketStream + cfg.Bucket
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Maintains == nil {
 		cfg.Maintains = func() bool { return true }
 	}
@@ -401,9 +399,7 @@ func (c *Change) lasts() time.Duration {
 func (s *Store) apply(r Record, epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if epoch == 0 {
-		epoch = s.epoch
-	}
+	epoch = cmp.Or(epoch, s.epoch)
 	k := s.records[r.Key]
 	switch {
 	case k == nil:

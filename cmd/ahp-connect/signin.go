@@ -34,9 +34,7 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	login := device.Login{Relay: c.URL, Name: c.Name, Machine: machine, Plain: c.RelayPlain, Show: func(code device.Code) {
 		cli.ShowCode(s.err, code, c.NoQR)
 	}}
-	if login.Name == "" {
-		login.Name = strings.TrimSpace("ahp-connect " + machine)
-	}
+	login.Name = cmp.Or(login.Name, strings.TrimSpace("ahp-connect "+machine))
 	if who, err := user.Current(); err == nil {
 		login.User = who.Username
 	}

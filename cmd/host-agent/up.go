@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,7 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 		return err
 	}
-	what := strings.Join(serve.Agent, ", ")
-	if what == "" {
-		what = hostagent.Upstream{URL: serve.Upstream, Command: c.Command}.String()
-	}
+	what := cmp.Or(strings.Join(serve.Agent, ", "), hostagent.Upstream{URL: serve.Upstream, Command: c.Command}.String())
 	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install up %s, with the same flags, starts it automatically.\n", what, c.URL, c.URL)
 	return serve.Run(ctx, s)
 }

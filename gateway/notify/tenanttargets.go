@@ -2,6 +2,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -33,9 +34,7 @@ func ReadTenantTargets(data []byte) (targets []TenantTarget, err error) {
 	}
 	for i := range targets {
 		t := &targets[i]
-		if t.Tenant == "" {
-			t.Tenant = auth.DefaultTenant
-		}
+		t.Tenant = cmp.Or(t.Tenant, auth.DefaultTenant)
 		if len(t.Hosts) == 0 {
 			t.Hosts = []string{auth.AllHosts}
 		}

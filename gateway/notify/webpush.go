@@ -2,6 +2,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdh"
 	"encoding/base64"
@@ -37,9 +38,7 @@ func (p *webPush) check(ctx context.Context, t *Target) error {
 	if err := p.checkURL(ctx, t); err != nil {
 		return err
 	}
-	if t.PushKey == "" {
-		t.PushKey = p.keys.current()
-	}
+	t.PushKey = cmp.Or(t.PushKey, p.keys.current())
 	return t.Keys.check()
 }
 

@@ -246,10 +246,7 @@ func (k *Keeper) makeRoom(ctx context.Context, of hostKey, id string, bytes int6
 func (k *Keeper) oldest(of hostKey, id string, bytes int64) (oldest string, fits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h := k.hosts[of]
-	if h == nil {
-		h = &kept{}
-	}
+	h := cmp.Or(k.hosts[of], &kept{})
 	was, had := h.of[id]
 	if had {
 		bytes -= cost(was.Size)

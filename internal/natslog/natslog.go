@@ -2,6 +2,7 @@
 package natslog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -40,9 +41,7 @@ type Log struct {
 
 // New returns a log that writes to log, or nothing without it.
 func New(log *slog.Logger) *Log {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return &Log{
 		log: log, limit: rate.NewLimiter(rate.Every(logLinesEvery), logLinesBurst),
 		foreign: rate.NewLimiter(rate.Every(foreignEvery), 1), away: rate.NewLimiter(rate.Every(foreignEvery), 1),

@@ -1,6 +1,7 @@
 package audience
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -98,9 +99,7 @@ func New(cfg Config) *Pool {
 			*told = func(int) {}
 		}
 	}
-	if cfg.Memory == nil {
-		cfg.Memory = NewMemory()
-	}
+	cfg.Memory = cmp.Or(cfg.Memory, NewMemory())
 	return &Pool{cfg: cfg, audiences: map[kind]*audience{}}
 }
 

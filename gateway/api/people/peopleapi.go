@@ -1,6 +1,7 @@
 package people
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -369,9 +370,7 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 // list may not name any.
 func narrowed(who people.Person, level auth.Access, hosts, channels []string) (auth.Client, error) {
 	client := who.Client()
-	if level == "" {
-		level = auth.AccessWrite
-	}
+	level = cmp.Or(level, auth.AccessWrite)
 	if !who.Access.Includes(level) && level != auth.AccessWrite {
 		return client, fmt.Errorf("level %s is above your own", level.Level())
 	}

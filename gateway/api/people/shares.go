@@ -1,6 +1,7 @@
 package people
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -64,16 +65,9 @@ type shareAsk struct {
 
 // share returns the requested link. Each branch refuses an invalid field.
 func (ask *shareAsk) share(who people.Person, device string) (people.Share, error) {
-	if ask.Level == "" {
-		ask.Level = auth.AccessRead
-	}
-	if ask.People == 0 {
-		ask.People = sharePeople
-	}
-	ttl := time.Duration(ask.Seconds) * time.Second
-	if ttl == 0 {
-		ttl = defaultShare
-	}
+	ask.Level = cmp.Or(ask.Level, auth.AccessRead)
+	ask.People = cmp.Or(ask.People, sharePeople)
+	ttl := cmp.Or(time.Duration(ask.Seconds)*time.Second, defaultShare)
 	switch {
 	case ask.Host == "" || strings.Contains(ask.Host, "*"):
 		return people.Share{}, errors.New("want the name of one host")
