@@ -20,20 +20,28 @@ const (
 	WaitingItems     Statement = "ahp-relay waiting items v1\x00"     // for host-agents: items that people have left for the host
 )
 
-// Sign signs a statement with the relays' oldest key, which every host-agent knows.
-func (k *Keys) Sign(what Statement, body []byte) (key ed25519.PublicKey, signature []byte) {
-	s := k.oldest()
-	return s.public(), ed25519.Sign(s.token, append([]byte(what), body...))
+// A Signed is a statement with a relay's signature. The signature is necessary because the
+// NATS servers may belong to someone else.
+type Signed struct {
+	Body      []byte `json:"body"`
+	Key       []byte `json:"key"`
+	Signature []byte `json:"signature"`
 }
 
-// CheckSigned verifies that a trusted key has signed a statement. The error wraps
+// Sign signs a statement with the relays' oldest key, which every host-agent knows.
+func (k *Keys) Sign(what Statement, body []byte) Signed {
+	s := k.oldest()
+	return Signed{body, s.public(), ed25519.Sign(s.token, append([]byte(what), body...))}
+}
+
+// Check verifies that a trusted key has signed a statement of this kind. The error wraps
 // ErrUntrusted.
-func CheckSigned(trusted []ed25519.PublicKey, what Statement, body, key, signature []byte) error {
-	known := slices.ContainsFunc(trusted, func(t ed25519.PublicKey) bool { return bytes.Equal(t, key) })
-	if !known || len(key) != ed25519.PublicKeySize {
+func (s *Signed) Check(trusted []ed25519.PublicKey, what Statement) error {
+	known := slices.ContainsFunc(trusted, func(t ed25519.PublicKey) bool { return bytes.Equal(t, s.Key) })
+	if !known || len(s.Key) != ed25519.PublicKeySize {
 		return fmt.Errorf("%w: unknown key", ErrUntrusted)
 	}
-	if !ed25519.Verify(key, append([]byte(what), body...), signature) {
+	if !ed25519.Verify(s.Key, append([]byte(what), s.Body...), s.Signature) {
 		return fmt.Errorf("%w: %w", ErrUntrusted, errSignature)
 	}
 	return nil

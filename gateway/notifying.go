@@ -47,7 +47,7 @@ func (r *Relay) startNotify(cfg *RelayConfig, server *Server) (err error) {
 	r.receiver = notify.StartReceiver(notify.ReceiverConfig{
 		Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log, Keep: r.teller.Keep, Lacks: r.exchange.AskAgain,
 		Instance: cfg.Gateway.Instance,
-		Sign:     func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.AnswerRequest, body) },
+		Sign:     func(body []byte) auth.Signed { return r.keys.Sign(auth.AnswerRequest, body) },
 	})
 	server.notify.Start(r.teller, server.unlessCutOff(r.receiver.Answer), r.exchange.Follow)
 	return nil

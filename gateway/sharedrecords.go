@@ -79,7 +79,7 @@ func (r *Relay) startKeeper(cfg *RelayConfig, server *Server) {
 			device, _, err := server.cfg.People.Device(id)
 			return errors.Is(err, people.ErrNone) || err == nil && device.Tenant != tenant
 		},
-		Sign:  func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.WaitingItems, body) },
+		Sign:  func(body []byte) auth.Signed { return r.keys.Sign(auth.WaitingItems, body) },
 		Wakes: server.hostAPI.CanWake, Wake: server.hostAPI.WakeFor,
 	})
 	server.waiting.Store(r.waiting)

@@ -13,8 +13,7 @@ func (s *Server) orderWake(o wake.Order) error {
 	if err != nil {
 		return err
 	}
-	key, signature := s.cfg.Keys.Sign(auth.WakeOrder, body)
-	signed, err := json.Marshal(wake.Signed{Body: body, Key: key, Signature: signature})
+	signed, err := json.Marshal(s.cfg.Keys.Sign(auth.WakeOrder, body))
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,15 @@ func (a *access) trusted() ([]ed25519.PublicKey, error) {
 	return auth.PeekRelayKeys(token)
 }
 
+// verify checks that a trusted relay has signed a statement.
+func (a *access) verify(signed *auth.Signed, what auth.Statement) error {
+	trusted, err := a.trusted()
+	if err != nil {
+		return err
+	}
+	return signed.Check(trusted, what)
+}
+
 // natsConfig returns the configuration of a NATS connection that tries the
 // given URLs. The first connection uses userJWT if it is not empty. answered,
 // which may be nil, receives the result of each request for credentials.

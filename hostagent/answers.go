@@ -145,15 +145,11 @@ func (a *Agent) takeAnswer(ctx context.Context, conn *broker.Conn, data []byte) 
 // readAnswer verifies that a trusted relay has signed the answer for this host-agent, and decodes
 // the answer.
 func (a *Agent) readAnswer(data []byte) (answer notice.Answer, err error) {
-	var signed notice.SignedAnswer
+	var signed auth.Signed
 	if len(data) > notice.MaxAnswer || json.Unmarshal(data, &signed) != nil {
 		return answer, errors.New("malformed or too long")
 	}
-	trusted, err := a.trusted()
-	if err != nil {
-		return answer, err
-	}
-	if err := auth.CheckSigned(trusted, auth.AnswerRequest, signed.Body, signed.Key, signed.Signature); err != nil {
+	if err := a.verify(&signed, auth.AnswerRequest); err != nil {
 		return answer, err
 	}
 	if answer, err = notice.ReadAnswer(signed.Body); err != nil {

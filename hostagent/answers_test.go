@@ -128,8 +128,7 @@ func TestOnlySignedAnswersAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, signature := keys.Sign(what, body)
-		data, err := json.Marshal(notice.SignedAnswer{Body: body, Key: key, Signature: signature})
+		data, err := json.Marshal(keys.Sign(what, body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,11 +152,7 @@ func (w *waitingItems) batch(ctx context.Context, without []string) (b waiting.B
 	if answer.Batch == nil {
 		return b, errors.New("answer without items")
 	}
-	trusted, err := w.agent.trusted()
-	if err != nil {
-		return b, err
-	}
-	if err := auth.CheckSigned(trusted, auth.WaitingItems, answer.Batch.Body, answer.Batch.Key, answer.Batch.Signature); err != nil {
+	if err := w.agent.verify(answer.Batch, auth.WaitingItems); err != nil {
 		return b, err
 	}
 	if b, err = waiting.ReadBatch(answer.Batch.Body); err != nil {

@@ -133,15 +133,11 @@ func (w *waker) take(data []byte) error {
 // read verifies that a trusted relay has signed an order for this host-agent, and decodes
 // the order.
 func (w *waker) read(data []byte) (o wake.Order, key string, err error) {
-	var signed wake.Signed
+	var signed auth.Signed
 	if len(data) > wake.MaxOrder || json.Unmarshal(data, &signed) != nil {
 		return o, "", errors.New("malformed or too long")
 	}
-	trusted, err := w.agent.trusted()
-	if err != nil {
-		return o, "", err
-	}
-	if err := auth.CheckSigned(trusted, auth.WakeOrder, signed.Body, signed.Key, signed.Signature); err != nil {
+	if err := w.agent.verify(&signed, auth.WakeOrder); err != nil {
 		return o, "", err
 	}
 	if o, err = wake.ReadOrder(signed.Body); err != nil {

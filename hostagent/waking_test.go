@@ -47,8 +47,7 @@ func TestOrderToWakeIsChecked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, signature := by.Sign(what, body)
-		data, err := json.Marshal(wake.Signed{Body: body, Key: key, Signature: signature})
+		data, err := json.Marshal(by.Sign(what, body))
 		if err != nil {
 			t.Fatal(err)
 		}

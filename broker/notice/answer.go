@@ -9,7 +9,7 @@ import (
 )
 
 // An Answer is a person's answer to an agent's question. A relay sends it to the
-// host-agent, as the body of a [SignedAnswer].
+// host-agent, as the body of an auth.Signed (auth.AnswerRequest).
 type Answer struct {
 	Tenant string `json:"tenant"`
 	Host   string `json:"host"`
@@ -36,14 +36,6 @@ type Answer struct {
 	Device   string   `json:"device,omitempty"` // the name of the person's device, for display
 }
 
-// A SignedAnswer is an Answer with a relay's signature (auth.AnswerRequest). The
-// signature is necessary because the NATS servers may belong to someone else.
-type SignedAnswer struct {
-	Body      []byte `json:"body"`
-	Key       []byte `json:"key"`
-	Signature []byte `json:"signature"`
-}
-
 // A Result is what has become of an answer.
 type Result string
 
@@ -66,7 +58,7 @@ type Outcome struct {
 	Proof  []byte `json:"proof,omitempty"` // signature of Result by a sealed host, for a Letter
 }
 
-// MaxAnswer bounds a SignedAnswer in bytes.
+// MaxAnswer bounds a signed Answer in bytes.
 const MaxAnswer = 256 << 10
 
 // AnswerSubject returns the subject on which a host-agent receives answers.

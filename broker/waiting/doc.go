@@ -32,7 +32,7 @@
 // # Requests
 //
 // A host-agent sends a [Request] to ahp.v1.<tenant>.<host>.ctl.waiting. One relay receives it. For
-// List, the relay returns a [Signed] [Batch]: the waiting items, and each author's present
+// List, the relay returns a signed [Batch] (auth.Signed): the waiting items, and each author's present
 // authority. If the host does not accept items of some authors now, the host-agent names these
 // authors in its request, so their items do not fill every batch. For Report, the relay records
 // the result of an item. If a relay gets a new item while the host is online, it publishes an

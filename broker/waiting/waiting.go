@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/broker/link"
 	"ahprelay/broker/remember"
 	"ahprelay/internal/sealed"
@@ -258,16 +259,8 @@ func ReadRequest(data []byte) (r Request, err error) {
 
 // An Answer answers a Request. If Error is empty, the request has succeeded.
 type Answer struct {
-	Error string  `json:"error,omitempty"`
-	Batch *Signed `json:"batch,omitempty"` // answer to List
-}
-
-// A Signed is a Batch with a relay's signature (auth.WaitingItems), necessary because NATS
-// servers may be external.
-type Signed struct {
-	Body      []byte `json:"body"`
-	Key       []byte `json:"key"`
-	Signature []byte `json:"signature"`
+	Error string       `json:"error,omitempty"`
+	Batch *auth.Signed `json:"batch,omitempty"` // answer to List: a Batch (auth.WaitingItems)
 }
 
 // A Batch contains the next items for a host, in order.

@@ -10,7 +10,7 @@
 //
 // # Orders
 //
-// A relay publishes a [Signed] [Order] to ahp.v1.<tenant>.<host>.ctl.wake.<agent>. It repeats the
+// A relay publishes a signed [Order] (auth.Signed) to ahp.v1.<tenant>.<host>.ctl.wake.<agent>. It repeats the
 // order until the sleeping host is online or the attempt is over, because each packet on the network
 // may be lost. The host-agent checks that a trusted relay has signed the order (auth.WakeOrder), and
 // that the order is newer than the last with the same key. The host-agent does not answer: the relay

@@ -16,7 +16,7 @@ import (
 const (
 	MostNames     = 8
 	MostAddresses = 8
-	MaxOrder      = 8 << 10 // bytes of a Signed
+	MaxOrder      = 8 << 10 // bytes of a signed Order
 
 	maxList = 512 // bytes of a list in Terms
 )
@@ -84,7 +84,7 @@ func checkAddresses(list []string) error {
 	return nil
 }
 
-// An Order asks a host-agent to wake a machine. It is the body of a [Signed].
+// An Order asks a host-agent to wake a machine. It is the body of an auth.Signed (auth.WakeOrder).
 type Order struct {
 	Tenant    string   `json:"tenant"`
 	Host      string   `json:"host"`      // host whose host-agent sends the magic packet
@@ -94,14 +94,6 @@ type Order struct {
 	Subject   string   `json:"subject"`   // person that asked for it
 	Token     string   `json:"token"`
 	At        int64    `json:"at"` // time in µs by the relay's clock; rises with each order of the relay
-}
-
-// A Signed is an Order with a relay's signature (auth.WakeOrder), necessary because NATS
-// servers may be external.
-type Signed struct {
-	Body      []byte `json:"body"`
-	Key       []byte `json:"key"`
-	Signature []byte `json:"signature"`
 }
 
 // Subject returns the subject on which a host-agent receives orders.

@@ -44,8 +44,7 @@ func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome,
 	if err != nil {
 		return notice.Outcome{}, err
 	}
-	key, signature := r.cfg.Sign(body)
-	message, err := json.Marshal(notice.SignedAnswer{Body: body, Key: key, Signature: signature})
+	message, err := json.Marshal(r.cfg.Sign(body))
 	if err != nil {
 		return notice.Outcome{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
 	"ahprelay/broker/notice"
@@ -42,7 +43,7 @@ func newHearing(t *testing.T, s *natssite.Site, server broker.Server) *hearing {
 	t.Cleanup(h.exchange.Close)
 	receiver := notify.StartReceiver(notify.ReceiverConfig{
 		Board: h.board, Tenants: h.tenants, Registry: h.registry, Log: log, Instance: "relay", Lacks: h.exchange.AskAgain,
-		Sign: func([]byte) (key, signature []byte) { return nil, nil },
+		Sign: func([]byte) (s auth.Signed) { return s },
 	})
 	t.Cleanup(receiver.Close)
 	return h

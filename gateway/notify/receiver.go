@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
 	"ahprelay/broker/notice"
@@ -34,8 +35,8 @@ type ReceiverConfig struct {
 	Registry *registry.Registry // required
 	Log      *slog.Logger       // required
 
-	Instance string                                    // required; names this relay, to which host-agents send outcomes
-	Sign     func(body []byte) (key, signature []byte) // required; signs answers for host-agents
+	Instance string                        // required; names this relay, to which host-agents send outcomes
+	Sign     func(body []byte) auth.Signed // required; signs answers for host-agents
 
 	// Lacks is called for a tenant if a report names open events that the Board lacks. The
 	// host-agent may not send them to this relay, because it reads only the first relay's

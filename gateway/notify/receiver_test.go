@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
 	"ahprelay/broker/notice"
@@ -60,7 +61,7 @@ func newAwaySite(t *testing.T) *awaySite {
 	board := NewBoard()
 	r := StartReceiver(ReceiverConfig{
 		Board: board, Tenants: tenants, Registry: hosts, Log: slog.New(slog.DiscardHandler), Instance: "relay",
-		Sign: func([]byte) (key, signature []byte) { return nil, nil },
+		Sign: func([]byte) (s auth.Signed) { return s },
 	})
 	t.Cleanup(r.Close)
 	return &awaySite{r, t, hosts, holder, board}

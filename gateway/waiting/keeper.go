@@ -73,7 +73,7 @@ type Config struct {
 	// Removed reports whether a device was removed. Required.
 	Removed func(tenant, device string) bool
 	// Sign signs a statement (auth.WaitingItems). Required.
-	Sign func(body []byte) (key, signature []byte)
+	Sign func(body []byte) auth.Signed
 	// Wakes reports whether Wake can wake a host. Wakes and Wake may both be nil.
 	Wakes func(tenant, host string) bool
 	// Wake wakes a host on a person's behalf, without waiting for the result.
@@ -397,8 +397,8 @@ func (k *Keeper) do(_ context.Context, tenant, host string, data []byte, serves 
 	if err != nil {
 		return nil, err
 	}
-	key, signature := k.cfg.Sign(body)
-	return waiting.Answer{Batch: &waiting.Signed{Body: body, Key: key, Signature: signature}}, nil
+	signed := k.cfg.Sign(body)
+	return waiting.Answer{Batch: &signed}, nil
 }
 
 // report stores an item's result. A later result is stored only if it is certain and the

@@ -78,7 +78,7 @@ func TestItemsOfTenantsLeaveRoomForOthers(t *testing.T) {
 func TestBatchIsBoundedWithItsAuthors(t *testing.T) {
 	k := &Keeper{items: map[desk.Key]*entry{}, cfg: Config{
 		Standing: func(who auth.Client) (auth.Client, bool, error) { return who, true, nil },
-		Sign:     func([]byte) (key, signature []byte) { return nil, nil },
+		Sign:     func([]byte) (s auth.Signed) { return s },
 	}}
 	channels := strings.Fields(strings.Repeat(strings.Repeat("c", 500)+" ", 10)) // a token may have them
 	for n := range ofHost {
@@ -94,7 +94,7 @@ func TestBatchIsBoundedWithItsAuthors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := json.Marshal(waiting.Answer{Batch: &waiting.Signed{Body: body}})
+	answer, err := json.Marshal(waiting.Answer{Batch: &auth.Signed{Body: body}})
 	if err != nil {
 		t.Fatal(err)
 	}

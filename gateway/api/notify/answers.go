@@ -62,8 +62,8 @@ func (a *API) Capability(job *notify.Job, who auth.Client, o notice.Option) stri
 	if err != nil {
 		return "" // all fields can be encoded
 	}
-	_, signature := a.Caller.Keys.Sign(auth.AnswerCapability, body)
-	return base64.RawURLEncoding.EncodeToString(body) + "." + base64.RawURLEncoding.EncodeToString(signature)
+	signed := a.Caller.Keys.Sign(auth.AnswerCapability, body)
+	return base64.RawURLEncoding.EncodeToString(body) + "." + base64.RawURLEncoding.EncodeToString(signed.Signature)
 }
 
 // mayAnswer reports whether a token permits an answer to an event.
@@ -84,7 +84,8 @@ func (a *API) readCapability(text string) (c capability, who auth.Client, err er
 	body, err1 := base64.RawURLEncoding.Strict().DecodeString(first)
 	signature, err2 := base64.RawURLEncoding.Strict().DecodeString(second)
 	genuine := func(key ed25519.PublicKey) bool {
-		return auth.CheckSigned([]ed25519.PublicKey{key}, auth.AnswerCapability, body, key, signature) == nil
+		signed := auth.Signed{Body: body, Key: key, Signature: signature}
+		return signed.Check([]ed25519.PublicKey{key}, auth.AnswerCapability) == nil
 	}
 	if !ok || len(text) > maxCapability || err1 != nil || err2 != nil ||
 		!slices.ContainsFunc(a.Caller.Keys.Links().RelayKeys(), genuine) ||
