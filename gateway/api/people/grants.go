@@ -1,10 +1,13 @@
 package people
 
 import (
-	"ahprelay/gateway/audit"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
+
+	"ahprelay/auth/people"
+	"ahprelay/gateway/audit"
 )
 
 // grantsEvery is how often expired grants are deleted. Audit lines about them can be late
@@ -33,46 +36,33 @@ func (a *API) EndGrants(ctx context.Context) {
 // revoked grant. It writes an audit line for each deleted link and each unused
 // invitation.
 func (a *API) ExpireGrants() {
-	shares, err := a.People.EndShares()
+	shares, sharesErr := a.People.EndShares()
 	for _, one := range shares {
-		a.Caller.Audit.Write(audit.Line{
-			Event: "expire", Tenant: one.Tenant, Subject: one.By, Host: one.Host, Token: one.ID,
-			Detail: fmt.Sprintf("link to %s, %s, for %s", one.Session, one.Access.Level(), one.Subject),
-		})
+		a.shareEnded("expire", one, fmt.Sprintf("link to %s, %s, for %s", one.Session, one.Access.Level(), one.Subject))
 	}
-	invites, e := a.People.EndInvites()
+	invites, invitesErr := a.People.EndInvites()
 	for _, one := range invites {
-		a.Caller.Audit.Write(audit.Line{
-			Event: "expire", Tenant: one.Person.Tenant, Subject: one.Person.Subject, Token: one.By,
-			Detail: "invitation, " + one.Person.Access.Level() + ", unused",
-		})
+		a.inviteEnded("expire", one, ", unused")
 	}
-	if err == nil {
-		err = e
+	shares, invites, revokedErr := a.People.EndRevoked()
+	for _, one := range shares {
+		a.shareEnded("revoke", one, fmt.Sprintf("link to %s, for %s: the grant that made it is revoked", one.Session, one.Subject))
 	}
-	if e := a.endRevoked(); err == nil {
-		err = e
+	for _, one := range invites {
+		a.inviteEnded("revoke", one, ": the grant that made it is revoked")
 	}
-	if err != nil { // the next round tries again
+	if err := cmp.Or(sharesErr, invitesErr, revokedErr); err != nil { // the next round tries again
 		a.Log.Debug("expired grants not deleted", "error", err)
 	}
 }
 
-// endRevoked deletes everything derived from a revoked grant, and writes an audit line
-// for each deleted link and invitation.
-func (a *API) endRevoked() error {
-	shares, invites, err := a.People.EndRevoked()
-	for _, one := range shares {
-		a.Caller.Audit.Write(audit.Line{
-			Event: "revoke", Tenant: one.Tenant, Subject: one.By, Host: one.Host, Token: one.ID,
-			Detail: fmt.Sprintf("link to %s, for %s: the grant that made it is revoked", one.Session, one.Subject),
-		})
-	}
-	for _, one := range invites {
-		a.Caller.Audit.Write(audit.Line{
-			Event: "revoke", Tenant: one.Person.Tenant, Subject: one.Person.Subject, Token: one.By,
-			Detail: "invitation, " + one.Person.Access.Level() + ": the grant that made it is revoked",
-		})
-	}
-	return err
+func (a *API) shareEnded(event string, one people.Share, detail string) {
+	a.Caller.Audit.Write(audit.Line{Event: event, Tenant: one.Tenant, Subject: one.By, Host: one.Host, Token: one.ID, Detail: detail})
+}
+
+func (a *API) inviteEnded(event string, one people.Invite, why string) {
+	a.Caller.Audit.Write(audit.Line{
+		Event: event, Tenant: one.Person.Tenant, Subject: one.Person.Subject, Token: one.By,
+		Detail: "invitation, " + one.Person.Access.Level() + why,
+	})
 }

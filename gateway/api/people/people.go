@@ -215,11 +215,8 @@ func (a *access) giveAccess(w http.ResponseWriter, r *http.Request, device peopl
 	if a.Reached != nil && person.OwnsAll() && person.Tenant == auth.DefaultTenant {
 		a.Reached(a.Caller.URL(r))
 	}
-	who.Device, who.DeviceName, who.Key, who.Expires = device.ID, device.Name, device.Key, time.Now().Add(people.AccessTTL)
-	who.Origins = device.Derive()
-	if !until.IsZero() && until.Before(who.Expires) {
-		who.Expires = until
-	}
+	who.Device, who.DeviceName, who.Key = device.ID, device.Name, device.Key
+	who.Origins, who.Expires = device.Derive(), atMost(time.Now().Add(people.AccessTTL), until)
 	token, err := a.Caller.Keys.Tokens().IssueClient(who)
 	if err != nil {
 		a.Log.Error("token not issued", "device", id, "error", err)
