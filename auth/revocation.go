@@ -3,6 +3,7 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,14 +101,9 @@ func (r Revocation) Key() RevocationKey {
 
 // Check returns an error if the revocation is malformed.
 func (r Revocation) Check() error {
-	named := 0
-	for _, name := range []string{r.Token, r.Subject, r.Host} {
-		if name != "" {
-			named++
-		}
-	}
+	named := slices.DeleteFunc([]string{r.Token, r.Subject, r.Host}, func(name string) bool { return name == "" })
 	switch {
-	case named != 1:
+	case len(named) != 1:
 		return errors.New("revocation: want exactly one of token, subject and host")
 	case r.At.IsZero():
 		return errors.New("revocation: no time")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -329,12 +330,10 @@ func CheckURL(rawURL string, schemes ...string) error {
 	if u.User != nil {
 		return fmt.Errorf("URL %s contains a user; credentials come from the relay's keys", redact(u))
 	}
-	for _, s := range schemes {
-		if u.Scheme == s {
-			return nil
-		}
+	if !slices.Contains(schemes, u.Scheme) {
+		return fmt.Errorf("URL %s: scheme %q is not one of %s", redact(u), u.Scheme, want)
 	}
-	return fmt.Errorf("URL %s: scheme %q is not one of %s", redact(u), u.Scheme, want)
+	return nil
 }
 
 // redact returns a URL without user and query, for messages.

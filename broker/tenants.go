@@ -159,13 +159,7 @@ func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err err
 	}
 }
 
-func (t *Tenants) listLocked() []*account {
-	list := make([]*account, 0, len(t.accounts))
-	for _, a := range t.accounts {
-		list = append(list, a)
-	}
-	return list
-}
+func (t *Tenants) listLocked() []*account { return slices.Collect(maps.Values(t.accounts)) }
 
 // Open opens a tenant's account, and makes NATS refuse its revoked users (see
 // [auth.Authority.TenantAccountJWT]). It returns at once; Await waits until it is
@@ -328,11 +322,7 @@ func (t *Tenants) Stray(tenant string) bool {
 func (t *Tenants) Names() []string {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	names := make([]string, 0, len(t.accounts))
-	for name := range t.accounts {
-		names = append(names, name)
-	}
-	return names
+	return slices.Collect(maps.Keys(t.accounts))
 }
 
 // Close closes all accounts and waits for their goroutines.

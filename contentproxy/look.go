@@ -2,6 +2,8 @@ package contentproxy
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"ahprelay/ahp"
@@ -88,11 +90,7 @@ func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, ask
 func (c *Conn) Views() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var list []string
-	for channel := range c.canvases {
-		list = append(list, channel)
-	}
-	return list
+	return slices.Collect(maps.Keys(c.canvases))
 }
 
 // Code returns the JSON-RPC error code of an error from this package, or 0.

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -400,11 +402,7 @@ func (h *hosts) clientsOf(key hostKey) []*client {
 	if e == nil {
 		return nil
 	}
-	list := make([]*client, 0, len(e.clients))
-	for c := range e.clients {
-		list = append(list, c)
-	}
-	return list
+	return slices.Collect(maps.Keys(e.clients))
 }
 
 // shed reduces the memory that links hold.
@@ -423,9 +421,7 @@ func (h *hosts) all() []*client {
 	defer h.mu.Unlock()
 	var list []*client
 	for _, e := range h.entries {
-		for c := range e.clients {
-			list = append(list, c)
-		}
+		list = slices.AppendSeq(list, maps.Keys(e.clients))
 	}
 	return list
 }

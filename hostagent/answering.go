@@ -3,6 +3,7 @@ package hostagent
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"ahprelay/ahp"
 	"ahprelay/broker/notice"
@@ -99,12 +100,7 @@ func (a *answering) isListed(result []byte) bool {
 	snapshot, _ := ahp.MemberOf(result, "snapshot")
 	state, _ := ahp.MemberOf(snapshot.Raw, "state")
 	list, _ := ahp.MemberOf(state.Raw, "inputNeeded")
-	for _, e := range ahp.ElementsOf(list.Raw) {
-		if ahp.TextOf(e.Raw, "id") == a.answer.Question {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ahp.ElementsOf(list.Raw), func(e ahp.Member) bool { return ahp.TextOf(e.Raw, "id") == a.answer.Question })
 }
 
 // outcome waits for the outcome of an answer that was sent. If the host shows no outcome in time,

@@ -76,13 +76,8 @@ type kick struct {
 
 // valid reports whether exactly one target is set.
 func (k *kick) valid() bool {
-	ways := 0
-	for _, way := range []string{k.Conn, k.Subject, k.Preview} {
-		if way != "" {
-			ways++
-		}
-	}
-	return ways == 1
+	ways := slices.DeleteFunc([]string{k.Conn, k.Subject, k.Preview}, func(way string) bool { return way == "" })
+	return len(ways) == 1
 }
 
 // errNobody reports a kick that matches no connection and no preview.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -63,11 +64,7 @@ const environmentPrefix = "AHP_REMOTE_"
 // environment returns a command's environment: the host-agent's own, with the caller's
 // variables replaced by verified values.
 func (who *caller) environment() (list []string) {
-	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(strings.ToUpper(variable), environmentPrefix) {
-			list = append(list, variable)
-		}
-	}
+	list = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(strings.ToUpper(variable), environmentPrefix) })
 	if who == nil {
 		return list
 	}

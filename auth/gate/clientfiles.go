@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -499,12 +500,7 @@ func (l *search) foreignAmong(text []byte, class authorityClass) bool {
 		return l.foreign(text, class)
 	}
 	list, n := readings(text)
-	for _, one := range list[:n] {
-		if l.foreign(one, class) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list[:n], func(one []byte) bool { return l.foreign(one, class) })
 }
 
 // foreign reports whether another subject owns a clientId.

@@ -1,6 +1,7 @@
 package mcpgate
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,12 +50,7 @@ func Classes(kind string) (list []string) {
 	return list
 }
 
-func missing() (list []string) {
-	for _, class := range classOf {
-		list = append(list, class)
-	}
-	return list
-}
+func missing() []string { return slices.Collect(maps.Values(classOf)) }
 
 // Config configures a connection's gate.
 type Config struct {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -490,13 +491,11 @@ func (d *Directory) Seen(id, place string) error {
 
 // Devices returns a person's devices, newest first. If subject is "", it returns all
 // devices in the tenant.
-func (d *Directory) Devices(tenant, subject string) (list []Device, err error) {
+func (d *Directory) Devices(tenant, subject string) ([]Device, error) {
 	found, err := all[Device](d.store, devicePrefix)
-	for _, one := range found {
-		if one.Tenant == tenant && (subject == "" || one.Subject == subject) && !d.Removed(one) {
-			list = append(list, one)
-		}
-	}
+	list := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(one Device) bool {
+		return one.Tenant != tenant || subject != "" && one.Subject != subject || d.Removed(one)
+	})
 	slices.SortFunc(list, func(a, b Device) int { return b.Added.Compare(a.Added) })
 	return list, err
 }
@@ -528,13 +527,9 @@ func (d *Directory) Forget(tenant, subject string) error {
 
 // People returns the people in a tenant, sorted by subject, except those with a revoked
 // origin.
-func (d *Directory) People(tenant string) (list []Person, err error) {
+func (d *Directory) People(tenant string) ([]Person, error) {
 	found, err := all[Person](d.store, personPrefix+tenant+".")
-	for _, one := range found {
-		if !d.Revoked(tenant, one.Origins) {
-			list = append(list, one)
-		}
-	}
+	list := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(one Person) bool { return d.Revoked(tenant, one.Origins) })
 	slices.SortFunc(list, func(a, b Person) int { return strings.Compare(a.Subject, b.Subject) })
 	return list, err
 }

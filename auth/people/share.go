@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -87,13 +88,11 @@ func (d *Directory) Follow(secret string) (Share, error) {
 
 // Shares returns the valid shares made by a person, newest first. If by is "", it returns
 // those of all people in the tenant.
-func (d *Directory) Shares(tenant, by string) (list []Share, err error) {
+func (d *Directory) Shares(tenant, by string) ([]Share, error) {
 	found, err := all[Share](d.store, sharePrefix)
-	for _, s := range found {
-		if !d.now().After(s.Expires) && s.Tenant == tenant && (by == "" || s.By == by) && !d.Revoked(tenant, s.Origins) {
-			list = append(list, s)
-		}
-	}
+	list := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(s Share) bool {
+		return d.now().After(s.Expires) || s.Tenant != tenant || by != "" && s.By != by || d.Revoked(tenant, s.Origins)
+	})
 	slices.SortFunc(list, func(a, b Share) int { return b.Made.Compare(a.Made) })
 	return list, err
 }

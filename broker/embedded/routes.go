@@ -92,12 +92,7 @@ func addresses(ctx context.Context, host string) []net.IP {
 
 // covers reports whether a listener with the given addresses accepts connections to ip.
 func covers(listens []net.IP, ip net.IP) bool {
-	for _, l := range listens {
-		if l.Equal(ip) || l.IsUnspecified() && isOfMachine(ip) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(listens, func(l net.IP) bool { return l.Equal(ip) || l.IsUnspecified() && isOfMachine(ip) })
 }
 
 func isOfMachine(ip net.IP) bool {

@@ -359,13 +359,7 @@ func (a *AgentLinks) end(b *boundLink, reason error) {
 			known = true
 		}
 	}
-	rest := make([]*boundLink, 0, len(a.order))
-	for _, l := range a.order {
-		if l != b {
-			rest = append(rest, l)
-		}
-	}
-	a.order = rest
+	a.order = slices.DeleteFunc(slices.Clone(a.order), func(l *boundLink) bool { return l == b })
 	a.mu.Unlock()
 	if known {
 		if !errors.Is(reason, ErrBye) && !errors.Is(reason, ErrReplaced) {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"ahprelay/ahp"
 )
@@ -52,11 +54,7 @@ func (r *Registry) Find(ctx context.Context, tenant, host string) error {
 func (rg *regions) all() []*view {
 	rg.r.mu.RLock()
 	defer rg.r.mu.RUnlock()
-	views := []*view{&rg.r.view}
-	for _, v := range rg.others {
-		views = append(views, v)
-	}
-	return views
+	return slices.AppendSeq([]*view{&rg.r.view}, maps.Values(rg.others))
 }
 
 // find reads a host from a region's store. The error is ErrUnknownHost if the store does

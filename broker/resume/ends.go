@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -171,11 +173,7 @@ func (r *Relay) Run(ctx context.Context) {
 func (r *Relay) all() []*personStream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]*personStream, 0, len(r.streams))
-	for _, s := range r.streams {
-		list = append(list, s)
-	}
-	return list
+	return slices.Collect(maps.Values(r.streams))
 }
 
 // Count returns the number of streams, and of those with an absent client.

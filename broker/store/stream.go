@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -434,9 +435,5 @@ func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
 func (s *Store) forget(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, k := range s.records {
-		if !k.Until.IsZero() && k.Until.Before(now) {
-			delete(s.records, key)
-		}
-	}
+	maps.DeleteFunc(s.records, func(_ string, k *known) bool { return !k.Until.IsZero() && k.Until.Before(now) })
 }

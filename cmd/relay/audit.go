@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,14 +111,7 @@ func (c *auditExportCmd) wants(e audit.Entry) bool {
 		return false
 	}
 	for name, values := range map[string][]string{"event": c.Event, "subject": c.Subject, "host": c.Host} {
-		if len(values) == 0 {
-			continue
-		}
-		found := false
-		for _, v := range values {
-			found = found || e.Fields[name] == v
-		}
-		if !found {
+		if len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return e.Fields[name] == v }) {
 			return false
 		}
 	}

@@ -272,11 +272,7 @@ func hide(h http.Header) {
 	for _, name := range hiddenHeaders {
 		h.Del(name)
 	}
-	for name := range h {
-		if strings.HasPrefix(name, "X-Forwarded-") {
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Forwarded-") })
 }
 
 // droppedHeaders are response headers that are dropped, because they would prevent

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"encoding/json"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,10 +41,6 @@ func (n *Notifier) noteLooking(tenant, subject string) {
 	now := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, until := range n.looking {
-		if until.Before(now) {
-			delete(n.looking, key)
-		}
-	}
+	maps.DeleteFunc(n.looking, func(_ [2]string, until time.Time) bool { return until.Before(now) })
 	n.looking[[2]string{tenant, subject}] = now.Add(lookingFor)
 }

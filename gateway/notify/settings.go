@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -287,11 +288,7 @@ func (n *Notifier) applyPerson(r store.Record) {
 	defer n.mu.Unlock()
 	if r.Data == nil {
 		for _, people := range n.people {
-			for subject, p := range people {
-				if personKey(p.Tenant, subject) == r.Key {
-					delete(people, subject)
-				}
-			}
+			maps.DeleteFunc(people, func(subject string, p *Person) bool { return personKey(p.Tenant, subject) == r.Key })
 		}
 		return
 	}

@@ -124,12 +124,7 @@ func (s *Shares) noteLocked(a activity) {
 
 // contendedLocked reports whether a tenant other than t is active.
 func (s *Shares) contendedLocked(t *account, now time.Time) bool {
-	for _, a := range s.latest {
-		if a.of != nil && a.of != t && now.Sub(a.at) < activeTime {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.latest[:], func(a activity) bool { return a.of != nil && a.of != t && now.Sub(a.at) < activeTime })
 }
 
 // debtorsLocked returns the number of tenants in debt, including t.
