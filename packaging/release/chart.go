@@ -21,15 +21,7 @@ func (r *release) chart() error {
 			files[i].data = replaceLine(f.data, "  repository: ", "  repository: "+r.owner["IMAGES"]+"/ahp-relay")
 		}
 	}
-	data, err := r.tarOf("ahp-relay/", files, 0)
-	if err != nil {
-		return err
-	}
-	packed, err := gzipped(data)
-	if err != nil {
-		return err
-	}
-	return r.write(fmt.Sprintf("ahp-relay-chart-%s.tgz", r.version), packed)
+	return r.writeTarGz(fmt.Sprintf("ahp-relay-chart-%s.tgz", r.version), "ahp-relay/", files)
 }
 
 // replaceLine replaces the lines that begin with prefix.

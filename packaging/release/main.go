@@ -328,7 +328,12 @@ func (r *release) archive(program string, t target, files []file) error {
 	if t.system == "windows" {
 		return r.zip(name, files)
 	}
-	data, err := r.tarOf(name+"/", files, 0)
+	return r.writeTarGz(name+".tar.gz", name+"/", files)
+}
+
+// writeTarGz adds an archive of files to the output.
+func (r *release) writeTarGz(name, prefix string, files []file) error {
+	data, err := r.tarOf(prefix, files, 0)
 	if err != nil {
 		return err
 	}
@@ -336,7 +341,7 @@ func (r *release) archive(program string, t target, files []file) error {
 	if err != nil {
 		return err
 	}
-	return r.write(name+".tar.gz", packed)
+	return r.write(name, packed)
 }
 
 // tarOf returns an archive of files with the given owner.

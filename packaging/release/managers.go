@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -144,12 +145,7 @@ func (r *release) scoop(program, name, about string, sums map[string]string) err
 // nodeNames are Node.js' names for systems and processors.
 var nodeNames = map[string]string{"windows": "win32", "amd64": "x64"}
 
-func nodeName(name string) string {
-	if other := nodeNames[name]; other != "" {
-		return other
-	}
-	return name
-}
+func nodeName(name string) string { return cmp.Or(nodeNames[name], name) }
 
 // npm writes the npm packages of a program: one for each target with the program, and
 // one that starts it, with the others as optional dependencies. npm installs only the
@@ -201,13 +197,6 @@ func (r *release) npmPackage(about map[string]any, files ...file) error {
 	if err != nil {
 		return err
 	}
-	data, err := r.tarOf("package/", append([]file{{"package.json", 0o644, append(text, '\n')}}, files...), 0)
-	if err != nil {
-		return err
-	}
-	packed, err := gzipped(data)
-	if err != nil {
-		return err
-	}
-	return r.write(fmt.Sprintf("npm/%s-%s.tgz", about["name"], r.version), packed)
+	files = append([]file{{"package.json", 0o644, append(text, '\n')}}, files...)
+	return r.writeTarGz(fmt.Sprintf("npm/%s-%s.tgz", about["name"], r.version), "package/", files)
 }
