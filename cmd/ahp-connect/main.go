@@ -98,20 +98,13 @@ func main() {
 }
 
 func (a *app) run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	parsed, err := a.program().Parse(args, stdout, stderr)
+	parsed, log, err := a.program().Start(ctx, &a.Common, args, stdout, stderr)
 	if parsed == nil || err != nil {
-		return err
-	}
-	if err := a.Trust(); err != nil {
 		return err
 	}
 	home, err := a.home()
 	if err != nil {
 		return err
 	}
-	parsed.BindTo(ctx, (*context.Context)(nil))
-	for _, note := range a.program().Mistyped(parsed) {
-		a.Logger(stderr).Warn("environment variable ignored", "reason", note)
-	}
-	return parsed.Run(&streams{in: stdin, out: stdout, err: stderr, log: a.Logger(stderr), home: home})
+	return parsed.Run(&streams{in: stdin, out: stdout, err: stderr, log: log, home: home})
 }

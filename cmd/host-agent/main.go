@@ -102,18 +102,11 @@ func exitStatus(err error) int {
 }
 
 func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	parsed, err := a.program().Parse(args, stdout, stderr)
+	parsed, log, err := a.program().Start(ctx, &a.Common, args, stdout, stderr)
 	if parsed == nil || err != nil {
 		return err
 	}
-	if err := a.Trust(); err != nil {
-		return err
-	}
-	parsed.BindTo(ctx, (*context.Context)(nil))
-	for _, note := range a.program().Mistyped(parsed) {
-		a.Logger(stderr).Warn("environment variable ignored", "reason", note)
-	}
-	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), logs: &a.Common})
+	return parsed.Run(&streams{out: stdout, err: stderr, log: log, logs: &a.Common})
 }
 
 // hostFlags select the host, and the relay that makes it reachable.

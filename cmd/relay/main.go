@@ -91,16 +91,9 @@ func main() {
 }
 
 func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	parsed, err := a.program().Parse(args, stdout, stderr)
+	parsed, log, err := a.program().Start(ctx, &a.Common, args, stdout, stderr)
 	if parsed == nil || err != nil {
 		return err
 	}
-	if err := a.Trust(); err != nil {
-		return err
-	}
-	parsed.BindTo(ctx, (*context.Context)(nil))
-	for _, note := range a.program().Mistyped(parsed) {
-		a.Logger(stderr).Warn("environment variable ignored", "reason", note)
-	}
-	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), logs: &a.Common, settings: cli.Settings(parsed)})
+	return parsed.Run(&streams{out: stdout, err: stderr, log: log, logs: &a.Common, settings: cli.Settings(parsed)})
 }

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -62,10 +63,10 @@ func (c *Common) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Trust makes this process, and those that it starts, accept the authorities in
-// --ca-file. Call it before the first connection: Go reads the system's authorities
+// trust makes this process, and those that it starts, accept the authorities in
+// --ca-file. It is called before the first connection: Go reads the system's authorities
 // once.
-func (c *Common) Trust() error {
+func (c *Common) trust() error {
 	if c.CAFile == "" {
 		return nil
 	}
@@ -193,12 +194,30 @@ func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Co
 	parsed, err = parser.Parse(args)
 	if err != nil {
 		notes := ""
-		for _, note := range p.mistypedIn(parser.Model.Node, os.Environ()) {
+		for _, note := range p.mistyped(parser.Model.Node, os.Environ()) {
 			notes += "; " + note
 		}
 		return nil, fmt.Errorf("%w (see %s --help)%s", err, p.Name, notes)
 	}
 	return parsed, nil
+}
+
+// Start parses a command line like Parse, and prepares this process for the command: it
+// accepts the authorities in --ca-file, and logs variables that only look like settings.
+func (p Program) Start(ctx context.Context, flags *Common, args []string, stdout, stderr io.Writer) (*kong.Context, *slog.Logger, error) {
+	parsed, err := p.Parse(args, stdout, stderr)
+	if parsed == nil || err != nil {
+		return nil, nil, err
+	}
+	if err := flags.trust(); err != nil {
+		return nil, nil, err
+	}
+	log := flags.Logger(stderr)
+	for _, note := range p.mistyped(parsed.Model.Node, os.Environ()) {
+		log.Warn("environment variable ignored", "reason", note)
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return parsed, log, nil
 }
 
 // loadYAML returns a resolver for the flags in a YAML file.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,13 +13,9 @@ import (
 // begin like a program's variables.
 var ofServices = regexp.MustCompile(`_(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_.*)?)$`)
 
-// Mistyped returns a sentence for each variable in the environment that looks like a
+// mistyped returns a sentence for each variable in the environment that looks like a
 // setting of the program, but is none.
-func (p Program) Mistyped(parsed *kong.Context) []string {
-	return p.mistypedIn(parsed.Model.Node, os.Environ())
-}
-
-func (p Program) mistypedIn(model *kong.Node, environ []string) (list []string) {
+func (p Program) mistyped(model *kong.Node, environ []string) (list []string) {
 	known := envsOf(model)
 	for _, pair := range environ {
 		name, _, _ := strings.Cut(pair, "=")

@@ -21,7 +21,7 @@ func TestMistypedVariablesAreReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.mistypedIn(model.Node, []string{
+	got := p.mistyped(model.Node, []string{
 		"AHP_PROG_LISTEN=x", "AHP_PROG_LOG_LEVEL=debug", "AHP_PROG_LISTN=x", "AHP_PROG_UNLIKE_ANYTHING=x", "PATH=/bin", "AHP_PROGRAM=x",
 		"AHP_PROG_SERVICE_HOST=10.0.0.1", "AHP_PROG_SERVICE_PORT_HTTP=1", "AHP_PROG_PORT=tcp://10.0.0.1:1", "AHP_PROG_PORT_8484_TCP_ADDR=10.0.0.1",
 	})
