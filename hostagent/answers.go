@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/nats-io/nats.go"
 
 	"ahprelay/auth"
@@ -49,27 +49,21 @@ func (cfg *Config) mayAnswer(e *notice.Event) {
 
 // outcomes remembers the outcome of each answer by its nonce.
 type outcomes struct {
-	mu    sync.Mutex
-	of    map[string]*notice.Outcome // nil while the answer is in progress
-	order []string
+	mu sync.Mutex
+	of *simplelru.LRU[string, *notice.Outcome] // an outcome is nil while the answer is in progress
 }
 
 // begin reports whether a nonce is new. For a known nonce, it returns the outcome so far.
 func (o *outcomes) begin(nonce string) (*notice.Outcome, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if known, ok := o.of[nonce]; ok {
+	if o.of == nil {
+		o.of, _ = simplelru.NewLRU[string, *notice.Outcome](maxOutcomes, nil) // fails only without a limit
+	}
+	if known, ok := o.of.Peek(nonce); ok {
 		return known, false
 	}
-	if o.of == nil {
-		o.of = map[string]*notice.Outcome{}
-	}
-	if len(o.order) >= maxOutcomes {
-		delete(o.of, o.order[0])
-		o.order = o.order[1:]
-	}
-	o.of[nonce] = nil
-	o.order = append(o.order, nonce)
+	o.of.Add(nonce, nil)
 	return nil, true
 }
 
@@ -77,8 +71,8 @@ func (o *outcomes) begin(nonce string) (*notice.Outcome, bool) {
 func (o *outcomes) end(out *notice.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, known := o.of[out.Nonce]; known {
-		o.of[out.Nonce] = out
+	if o.of.Contains(out.Nonce) {
+		o.of.Add(out.Nonce, out)
 	}
 }
 
@@ -86,8 +80,7 @@ func (o *outcomes) end(out *notice.Outcome) {
 func (o *outcomes) forget(nonce string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.of, nonce)
-	o.order = slices.DeleteFunc(o.order, func(other string) bool { return other == nonce })
+	o.of.Remove(nonce)
 }
 
 // takeAnswers delivers answers from notifications to the host until ctx ends.

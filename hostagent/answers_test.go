@@ -56,8 +56,8 @@ func TestOutcomesKeepTheirBound(t *testing.T) {
 	}
 	o.end(&notice.Outcome{Nonce: "0"})
 	o.end(&notice.Outcome{Nonce: "1"})
-	if len(o.of) != maxOutcomes || len(o.order) != maxOutcomes || o.of["1"] == nil {
-		t.Errorf("%d outcomes are remembered, %d in order; want %d", len(o.of), len(o.order), maxOutcomes)
+	if kept, _ := o.of.Peek("1"); o.of.Len() != maxOutcomes || kept == nil {
+		t.Errorf("%d outcomes are remembered; want %d", o.of.Len(), maxOutcomes)
 	}
 }
 

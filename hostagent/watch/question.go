@@ -297,28 +297,6 @@ func (q *question) confirmation(o notice.Option) map[string]any {
 	return action
 }
 
-// answers remembers who answered each event.
-type answers struct {
-	by    map[string]string // person that answered, by event ID
-	order []string
-}
-
-func (a *answers) put(id, by string) {
-	if _, known := a.by[id]; !known {
-		if len(a.order) >= maxAnswers {
-			delete(a.by, a.order[0])
-			a.order = a.order[1:]
-		}
-		a.order = append(a.order, id)
-	}
-	a.by[id] = by
-}
-
-func (a *answers) drop(id string) {
-	delete(a.by, id)
-	a.order = slices.DeleteFunc(a.order, func(other string) bool { return other == id })
-}
-
 // An Answer is an action to dispatch on a chat.
 type Answer struct {
 	Chat     string
@@ -335,7 +313,7 @@ type Answer struct {
 func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if first, ok := w.answered.by[id]; ok {
+	if first, ok := w.answered.Peek(id); ok {
 		return nil, &AnsweredError{first}
 	}
 	q := w.open[id]
@@ -354,7 +332,7 @@ func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
-	w.answered.put(id, by)
+	w.answered.Add(id, by)
 	return &Answer{Chat: q.chat, Question: q.name, Action: data, Event: e, watch: w}, nil
 }
 
@@ -362,5 +340,5 @@ func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 func (a *Answer) Undo() {
 	a.watch.mu.Lock()
 	defer a.watch.mu.Unlock()
-	a.watch.answered.drop(a.Event.ID)
+	a.watch.answered.Remove(a.Event.ID)
 }

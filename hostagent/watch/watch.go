@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"ahprelay/ahp"
 	"ahprelay/broker/notice"
@@ -85,8 +86,8 @@ type Watch struct {
 	relist   bool             // the list is requested again after its last page
 	nextID   int64
 	sock     Socket
-	open     map[string]*question // by event id
-	answered answers
+	open     map[string]*question           // by event id
+	answered *simplelru.LRU[string, string] // the person that answered, by event ID
 	ended    bool
 	working  int // sessions whose agent works
 	shown    int // number last given to Config.Working
@@ -112,9 +113,10 @@ const (
 
 // New returns a Watch, which Run starts.
 func New(cfg Config) *Watch {
+	answered, _ := simplelru.NewLRU[string, string](maxAnswers, nil) // fails only without a limit
 	return &Watch{
 		cfg: cfg, clientID: "ahp-host-agent-" + strings.ToLower(rand.Text()),
-		sessions: map[string]*session{}, open: map[string]*question{}, answered: answers{by: map[string]string{}},
+		sessions: map[string]*session{}, open: map[string]*question{}, answered: answered,
 	}
 }
 
