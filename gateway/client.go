@@ -204,11 +204,9 @@ func (c *client) handOver() {
 	c.handed = handed
 	c.mu.Unlock()
 	c.reconsider()
-	timer := time.NewTimer(handOverTime)
-	defer timer.Stop()
 	select {
 	case <-handed:
-	case <-timer.C:
+	case <-time.After(handOverTime):
 		c.log().Info("messages of a disconnected client lost", "reason", "no connection to the host", "after", handOverTime)
 	case <-c.ctx.Done():
 	}

@@ -161,10 +161,8 @@ func (l *load) rest(shares *fair.Shares, tenant string, worked time.Duration) {
 	}
 	l.stuck.Store(true)
 	l.slowed.Store(true)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-l.ctx.Done():
 	}
 	l.slowed.Store(false)

@@ -87,8 +87,6 @@ func (r *Relay) startKeeper(cfg *RelayConfig, server *Server) {
 
 // awaitRecords waits until a store is loaded. in is false after a timeout.
 func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Time) (in bool, err error) {
-	timeout := time.NewTimer(time.Until(limit))
-	defer timeout.Stop()
 	select {
 	case <-s.Ready():
 		return true, nil
@@ -96,7 +94,7 @@ func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Tim
 		return false, context.Cause(ctx)
 	case <-r.conn.Done():
 		return false, errors.New("the connection to NATS is closed")
-	case <-timeout.C:
+	case <-time.After(time.Until(limit)):
 		r.log.Warn("shared store unavailable", "effect", "the relay has only its local copy", "error", s.Away())
 		return false, nil
 	}

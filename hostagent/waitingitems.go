@@ -101,23 +101,20 @@ func (w *waitingItems) run(ctx context.Context, conn *broker.Conn) {
 		} else {
 			failures = 0
 		}
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-login:
 			login = conn.NextLogin()
 		case <-news:
 			if w.round(ctx) == nil { // the relay that answered may not have had the item yet
-				timer.Reset(waitingAgain)
 				select {
 				case <-ctx.Done():
-				case <-timer.C:
+				case <-time.After(waitingAgain):
 				case <-news:
 				}
 			}
 		}
-		timer.Stop()
 		if ctx.Err() != nil {
 			return
 		}

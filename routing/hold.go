@@ -178,16 +178,14 @@ func (c *AgentConn) wait(done, late <-chan struct{}, times int) error {
 		if room == nil {
 			return err
 		}
-		timer := time.NewTimer(patience)
 		select {
 		case <-room:
-		case <-timer.C:
+		case <-time.After(patience):
 		case <-done:
 			err = ErrConnClosed
 		case <-late:
 			err = os.ErrDeadlineExceeded
 		}
-		timer.Stop()
 		if err != nil {
 			return err
 		}

@@ -128,12 +128,10 @@ func (r *resolver) find(account string) (string, error) {
 		return r.others(account)
 	default:
 	}
-	timeout := time.NewTimer(r.wait)
-	defer timeout.Stop()
 	select {
 	case <-r.ready:
 		return r.others(account)
-	case <-timeout.C:
+	case <-time.After(r.wait):
 	case <-r.over:
 	}
 	return "", errNoAccount

@@ -151,10 +151,8 @@ func (w *turnWriter) rest(d time.Duration) {
 	if d == 0 {
 		return
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-w.ctx.Done():
 	}
 }

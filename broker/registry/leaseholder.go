@@ -332,15 +332,13 @@ func (h *LeaseHolder) renewal() time.Duration {
 // pause waits for d, for Update or Recheck, or for a NATS login after the last request,
 // which it reports. The error reports that ctx has ended.
 func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, err error) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	case <-h.login:
 		return true, nil
 	case <-h.wake:
-	case <-timer.C:
+	case <-time.After(d):
 	}
 	return false, nil
 }

@@ -263,8 +263,6 @@ func (r *Registry) awaitStore(ctx context.Context) error {
 	if r.cfg.Cluster {
 		limit = joinTimeout
 	}
-	timeout := time.NewTimer(limit)
-	defer timeout.Stop()
 	select {
 	case <-r.ready:
 		return nil
@@ -272,7 +270,7 @@ func (r *Registry) awaitStore(ctx context.Context) error {
 		return context.Cause(ctx)
 	case <-r.cfg.Conn.Done():
 		return errors.New("the connection to NATS is closed")
-	case <-timeout.C:
+	case <-time.After(limit):
 	}
 	err := r.storeAway()
 	if !r.cfg.Cluster {

@@ -132,11 +132,9 @@ func (c *Stream) Done() <-chan struct{} { return c.over }
 
 // AwaitEnd returns when the stream has ended, or after the given time.
 func (c *Stream) AwaitEnd(most time.Duration) {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
 	select {
 	case <-c.over:
-	case <-timer.C:
+	case <-time.After(most):
 	}
 }
 
@@ -185,9 +183,7 @@ func (c *Stream) waitLocked(by time.Time) error {
 		if left <= 0 {
 			return os.ErrDeadlineExceeded
 		}
-		timer := time.NewTimer(left)
-		defer timer.Stop()
-		late = timer.C
+		late = time.After(left)
 	}
 	c.mu.Unlock()
 	defer c.mu.Lock()

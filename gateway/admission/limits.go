@@ -350,10 +350,8 @@ func (a *Admission) AwaitRate(ctx context.Context, bytes int, anew bool) *OverLi
 		return &OverLimit{opensName + p.kind, p.limit.Opens, w.delay}
 	}
 	if w.delay > 0 {
-		timer := time.NewTimer(w.delay)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(w.delay):
 		case <-ctx.Done():
 		}
 	}

@@ -60,8 +60,7 @@ func refuseForNow(r *http.Request, answer func()) {
 // serveEvents serves a request for an event stream. It retries until there is a response
 // to forward or the hold time is over.
 func (c *Canvases) serveEvents(w http.ResponseWriter, r *http.Request) {
-	over := time.NewTimer(c.hold)
-	defer over.Stop()
+	over := time.After(c.hold)
 	retry := time.NewTicker(holdRetry)
 	defer retry.Stop()
 	ctx := r.Context()
@@ -73,7 +72,7 @@ func (c *Canvases) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-retry.C:
-		case <-over.C:
+		case <-over:
 			panic(http.ErrAbortHandler)
 		case <-ctx.Done():
 			if cause := context.Cause(ctx); errors.Is(cause, auth.ErrTokenRevoked) || errors.Is(cause, auth.ErrTokenExpired) {

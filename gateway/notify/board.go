@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -376,12 +377,7 @@ func (b *Board) openLocked(tenant string) (items []Item) {
 			}
 		}
 	}
-	slices.SortFunc(items, func(a, b Item) int {
-		if c := a.At.Compare(b.At); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Event.ID, b.Event.ID)
-	})
+	slices.SortFunc(items, func(a, b Item) int { return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Event.ID, b.Event.ID)) })
 	return items
 }
 

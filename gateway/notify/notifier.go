@@ -307,19 +307,16 @@ func (n *Notifier) run(ctx context.Context) {
 		if n.keys.ensure() == nil && !n.queue.isAway() {
 			next = n.begin(ctx)
 		}
-		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-n.wake:
 		case <-ready:
 			ready = nil
 		case msg := <-n.looked:
 			n.applyLooking(msg)
-		case <-timer.C:
+		case <-time.After(next):
 		}
-		timer.Stop()
 	}
 }
 
@@ -384,10 +381,8 @@ func (n *Notifier) begin(ctx context.Context) time.Duration {
 const claimPause = 100 * time.Millisecond
 
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

@@ -161,8 +161,7 @@ func (e *eventStream) sayAll(items []notify.Item) error {
 func (e *eventStream) follow(r *http.Request) {
 	beat := time.NewTicker(StreamBeat)
 	defer beat.Stop()
-	end := time.NewTimer(min(streamLife, time.Until(e.who.Expires)))
-	defer end.Stop()
+	end := time.After(min(streamLife, time.Until(e.who.Expires)))
 	revoked := make(chan struct{}, 1)
 	unsubscribe := e.api.Caller.Revoked.Subscribe(func() {
 		select {
@@ -187,7 +186,7 @@ func (e *eventStream) follow(r *http.Request) {
 			if e.say(":\n\n") != nil {
 				return
 			}
-		case <-end.C:
+		case <-end:
 			return
 		case <-r.Context().Done():
 			return
