@@ -122,12 +122,8 @@ func newStandbys(of *Conn, dial func(ctx context.Context, url string) (*wsConn, 
 
 // advise handles a ping's payload. It does not block.
 func (k *standbys) advise(payload []byte) {
-	if string(payload) != MoveAdvice {
-		return
-	}
-	select {
-	case k.advice <- struct{}{}:
-	default:
+	if string(payload) == MoveAdvice {
+		wakeUp(k.advice)
 	}
 }
 

@@ -173,10 +173,7 @@ func (r *Revocations) receive(list []auth.Revocation) {
 	if !news {
 		return
 	}
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	wakeUp(r.wake)
 	r.notify()
 }
 

@@ -119,10 +119,7 @@ func (f *stateFile) changed(soon bool) {
 	}
 	f.mu.Unlock()
 	if news {
-		select {
-		case f.wake <- struct{}{}:
-		default:
-		}
+		wakeUp(f.wake)
 	}
 }
 
