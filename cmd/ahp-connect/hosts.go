@@ -37,10 +37,7 @@ type urlCmd struct {
 }
 
 func (c *urlCmd) Run(s *streams) error {
-	_, host, named := strings.Cut(c.Host, "/")
-	if !named {
-		host = c.Host
-	}
+	_, host := connect.SplitHost(c.Host)
 	token, err := s.home.Tokens().For(c.Program, host)
 	if err != nil {
 		return err

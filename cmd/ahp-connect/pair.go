@@ -78,7 +78,7 @@ func (c *pairCmd) Run(ctx context.Context, s *streams) error {
 	case isLink:
 		relay, cfg.Host, cfg.Code, cfg.Expect = link.Relay, link.Host, link.Code, &link.Key
 	default:
-		relay, cfg.Host = hostOf(c.Host)
+		relay, cfg.Host = connect.SplitHost(c.Host)
 		if cfg.Code, err = c.code(ctx, s); err != nil {
 			return err
 		}
@@ -118,13 +118,6 @@ func (c *pairCmd) code(ctx context.Context, s *streams) (sealed.Code, error) {
 	return sealed.ParseCode(strings.TrimSpace(text))
 }
 
-func hostOf(text string) (relay, host string) {
-	if relay, host, named := strings.Cut(text, "/"); named {
-		return relay, host
-	}
-	return "", text
-}
-
 // find returns the relay of a host. If only one relay is known, find returns it whatever
 // relay says, because a link may name that relay by a different address.
 func (f *relayFlags) find(ctx context.Context, s *streams, relay, host string) (*connect.Relay, error) {
@@ -145,7 +138,7 @@ type unpairCmd struct {
 }
 
 func (c *unpairCmd) Run(ctx context.Context, s *streams) error {
-	relay, host := hostOf(c.Host)
+	relay, host := connect.SplitHost(c.Host)
 	found, err := c.find(ctx, s, relay, host)
 	if err != nil {
 		return err
@@ -164,7 +157,7 @@ type devicesCmd struct {
 }
 
 func (c *devicesCmd) Run(ctx context.Context, s *streams) error {
-	relay, host := hostOf(c.Host)
+	relay, host := connect.SplitHost(c.Host)
 	found, err := c.find(ctx, s, relay, host)
 	if err != nil {
 		return err

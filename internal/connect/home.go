@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/auth/device"
 	"ahprelay/internal/atomicfile"
@@ -248,7 +249,7 @@ func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
 		names = append(names, one.Name)
 	}
 	if relay != "" {
-		return nil, &Refusal{auth404, fmt.Sprintf("not signed in at %s: use one of %s", relay, strings.Join(names, ", "))}
+		return nil, &Refusal{ahp.CloseUnknownHost, fmt.Sprintf("not signed in at %s: use one of %s", relay, strings.Join(names, ", "))}
 	}
 	var found []*Relay
 	var away []string
@@ -265,21 +266,26 @@ func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, &Refusal{auth404, fmt.Sprintf("%s exists at %s and %s: name the relay, as in /ahp/%s/%s", host, found[0].Name, found[1].Name, found[0].Name, host)}
+		return nil, &Refusal{ahp.CloseUnknownHost, fmt.Sprintf("%s exists at %s and %s: name the relay, as in /ahp/%s/%s", host, found[0].Name, found[1].Name, found[0].Name, host)}
 	case len(away) > 0:
 		return nil, fmt.Errorf("no reachable relay has %s, and %s does not answer: try again when it does", host, strings.Join(away, ", "))
 	}
-	return nil, &Refusal{auth404, fmt.Sprintf("no host named %s: ahp-connect hosts lists those that you may open", host)}
+	return nil, &Refusal{ahp.CloseUnknownHost, fmt.Sprintf("no host named %s: ahp-connect hosts lists those that you may open", host)}
 }
 
 // FindHost returns the relay and the name of a host, given as HOST or RELAY/HOST.
 func (r *Relays) FindHost(ctx context.Context, name string) (relay *Relay, host string, err error) {
-	at, host, named := strings.Cut(name, "/")
-	if !named {
-		at, host = "", name
-	}
+	at, host := SplitHost(name)
 	relay, err = r.Find(ctx, at, host)
 	return relay, host, err
+}
+
+// SplitHost splits HOST or RELAY/HOST. Without a relay, relay is "".
+func SplitHost(name string) (relay, host string) {
+	if relay, host, named := strings.Cut(name, "/"); named {
+		return relay, host
+	}
+	return "", name
 }
 
 // Hosts returns the hosts of all relays that answer. missing joins the errors of the others.
