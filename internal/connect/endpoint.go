@@ -54,7 +54,7 @@ type Endpoint struct {
 	mu    sync.Mutex // guards the fields below
 	conns map[*localConn]bool
 	ended bool
-	wg    sync.WaitGroup // handlers of connections
+	wg    sync.WaitGroup // handlers of connections, and watchTokens
 }
 
 // A localConn is a local client's connection.
@@ -126,17 +126,12 @@ func (e *Endpoint) Serve(ctx context.Context, l net.Listener) error {
 		e.endAll(&Closed{ahp.CloseShuttingDown, "ahp-connect stops"}, func(LocalToken) bool { return true }, true)
 	})
 	defer stop()
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		e.watchTokens(ctx)
-	}()
+	e.wg.Go(func() { e.watchTokens(ctx) })
 	err := server.Serve(l)
 	if ctx.Err() != nil {
 		err = nil
 	}
 	cancel() // also after a failure
-	<-watched
 	e.wg.Wait()
 	return err
 }

@@ -391,7 +391,7 @@ func (p *pipe) isOurs(message []byte, ofRelay bool) bool {
 	for i, one := range p.pings {
 		if ahp.SameID(one.id, env.ID) {
 			one.timer.Stop()
-			p.pings = append(p.pings[:i], p.pings[i+1:]...)
+			p.pings = slices.Delete(p.pings, i, i+1)
 			drop := one.answered
 			one.id = nil
 			return drop

@@ -36,9 +36,6 @@ type Refusal struct {
 	Reason string // with the remedy, if there is one
 }
 
-// auth404 is the close code for an unknown host.
-const auth404 = ahp.CloseUnknownHost
-
 func (r *Refusal) Error() string { return r.Reason }
 
 // A Host is a host which the person may open.
@@ -180,9 +177,7 @@ func (r *Relay) do(ctx context.Context, path, token string, into any) error {
 	if err != nil {
 		return err
 	}
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
+	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := r.http.Do(request)
 	if err != nil {
 		return r.explain(unwrapURL(r.URL, err))
@@ -194,8 +189,6 @@ func (r *Relay) do(ctx context.Context, path, token string, into any) error {
 		return err
 	case response.StatusCode != http.StatusOK:
 		return r.refusedBy(response.StatusCode, data)
-	case into == nil:
-		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {
 		return &Refusal{ahp.CloseHostOffline, fmt.Sprintf("the server at %s is no relay: check the URL", r.URL)}

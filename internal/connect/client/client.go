@@ -7,6 +7,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -246,7 +247,7 @@ func (m *messages) Write(message []byte) error {
 	case ahp.Response:
 		if answer := (*Client)(m).callOf(env.ID); answer != nil {
 			select {
-			case answer <- reply{clone(env.Result), clone(env.Error)}:
+			case answer <- reply{bytes.Clone(env.Result), bytes.Clone(env.Error)}:
 			default: // a second answer
 			}
 		}
@@ -295,11 +296,4 @@ func (c *Client) refuse(message []byte) {
 	case c.out <- message:
 	case <-c.ended:
 	}
-}
-
-func clone(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return append([]byte{}, b...)
 }
