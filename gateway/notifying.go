@@ -52,15 +52,3 @@ func (r *Relay) startNotify(cfg *RelayConfig, server *Server) (err error) {
 	server.notify.Start(r.teller, server.unlessCutOff(r.receiver.Answer), r.exchange.Follow)
 	return nil
 }
-
-func (r *Relay) stopNotify() {
-	if r.receiver != nil {
-		r.receiver.Close()
-	}
-	if r.teller != nil {
-		r.teller.Close()
-	}
-	if r.exchange != nil {
-		r.exchange.Close()
-	}
-}

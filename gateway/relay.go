@@ -504,66 +504,46 @@ func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
 }
 
 // Close stops everything: first the parts that serve clients, then the parts that those use,
-// and last NATS and the data directory. Each branch skips a part that was not started because
-// StartRelay failed earlier.
+// and last NATS and the data directory. A part is nil if StartRelay failed before its start.
 func (r *Relay) Close() {
-	if server := r.server.Load(); server != nil {
-		server.endStreams()
-	}
-	if r.cuts != nil {
-		r.cuts.close()
-	}
-	if r.public != nil {
-		r.public.stop()
-	}
-	if server := r.server.Load(); server != nil {
-		server.Close()
-	}
-	for _, l := range []*listener{r.admin, r.metrics} {
-		if l != nil {
-			l.stop()
-		}
-	}
+	server := r.server.Load()
+	end(server, (*Server).endStreams)
+	end(r.cuts, (*cutWatch).close)
+	end(r.public, (*listener).stop)
+	end(server, (*Server).Close)
+	end(r.admin, (*listener).stop)
+	end(r.metrics, (*listener).stop)
 	if r.endCerts != nil {
 		r.endCerts()
 	}
-	if r.waiting != nil {
-		r.waiting.Close()
-	}
-	if r.keeper != nil {
-		r.keeper.Close()
-	}
-	r.stopNotify()
+	end(r.waiting, (*waiting.Keeper).Close)
+	end(r.keeper, (*remembered.Keeper).Close)
+	end(r.receiver, (*notify.Receiver).Close)
+	end(r.teller, (*notify.Notifier).Close)
+	end(r.exchange, (*notify.Exchange).Close)
 	if r.endProofs != nil {
 		r.endProofs()
 	}
 	for _, s := range []*store.Store{r.people, r.records, r.kept, r.waits} {
-		if s != nil {
-			s.Close()
-		}
+		end(s, (*store.Store).Close)
 	}
-	if r.rolling != nil {
-		r.rolling.close()
-	}
-	if r.awaiting != nil {
-		r.awaiting.close()
-	}
-	if r.registry != nil {
-		r.registry.Close()
-	}
-	if r.tenants != nil {
-		r.tenants.Close()
-	}
-	if r.conn != nil {
-		r.conn.Close()
-	}
-	if r.nats != nil {
-		r.nats.Close()
-	}
+	end(r.rolling, (*keyRoll).close)
+	end(r.awaiting, (*awaiting).close)
+	end(r.registry, (*registry.Registry).Close)
+	end(r.tenants, (*broker.Tenants).Close)
+	end(r.conn, (*broker.Conn).Close)
+	end(r.nats, (*embedded.Server).Close)
 	if r.dir != nil {
 		if err := r.dir.close(); err != nil {
 			r.log.Warn("data directory not closed", "error", err)
 		}
 		r.dir = nil
+	}
+}
+
+// end ends a part of a relay, unless it is nil.
+func end[T any](part *T, end func(*T)) {
+	if part != nil {
+		end(part)
 	}
 }
