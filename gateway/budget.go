@@ -102,33 +102,25 @@ func (b *budget) full() bool {
 	return b.conns.Load() > b.limit/2 || b.short.Load() && b.excess() > 0
 }
 
-// charge counts frames added to a queue. Memory shared by several queues counts once.
-func (b *budget) charge(frames []routing.Frame) {
-	n := 0
-	for i := range frames {
-		n += frameCost
-		switch shared := frames[i].Shared; {
-		case shared == nil:
-			n += len(frames[i].Data)
-		case shared.Holders.Add(1) == 1:
-			n += shared.Size
-		}
-	}
-	b.add(n)
-}
+// charge counts frames added to a queue.
+func (b *budget) charge(frames []routing.Frame) { b.add(costOf(frames, 1)) }
 
-func (b *budget) refund(frames []routing.Frame) {
-	n := 0
+// refund counts frames removed from a queue.
+func (b *budget) refund(frames []routing.Frame) { b.add(-costOf(frames, -1)) }
+
+// costOf returns the bytes in frames that a queue gets (holders 1) or loses (-1). Memory
+// shared by several queues counts for the first that gets it, and the last that loses it.
+func costOf(frames []routing.Frame, holders int32) (n int) {
 	for i := range frames {
 		n += frameCost
 		switch shared := frames[i].Shared; {
 		case shared == nil:
 			n += len(frames[i].Data)
-		case shared.Holders.Add(-1) == 0:
+		case shared.Holders.Add(holders) == max(holders, 0):
 			n += shared.Size
 		}
 	}
-	b.add(-n)
+	return n
 }
 
 // excess returns the bytes in use above the limit. It is negative while memory is

@@ -50,12 +50,12 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 		b.inTurns = true
 	default:
 		moved := l.lastMoved(now, queued)
-		b.standsFrom(moved)
+		b.since = earlier(b.since, moved)
 		b.inTurns = in > wire.KeepBuffer && now.Sub(moved) < stillTime
 	}
 	coming, moved, stopped := l.budget.uploads.state(&l.upload, now)
 	if !moved.IsZero() {
-		b.standsFrom(moved)
+		b.since = earlier(b.since, moved)
 		b.stopped = now.Sub(stopped)
 		b.inTurns = b.inTurns || b.stopped < stopTime
 	}
@@ -63,7 +63,7 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 		b.inTurns = true
 	}
 	if since := l.conn.StandsSince(); !since.IsZero() {
-		b.standsFrom(since)
+		b.since = earlier(b.since, since)
 		b.unread = now.Sub(since)
 	}
 	b.bytes = in + coming + out + int(l.kernel.Load())

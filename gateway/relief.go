@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -121,12 +122,6 @@ func burdenOf(c *client, now time.Time) burden {
 	return b
 }
 
-func (b *burden) standsFrom(since time.Time) {
-	if since.Before(b.since) {
-		b.since = since
-	}
-}
-
 // overload closes clients selected by the rule may, until want bytes will be free. Within
 // a group, it first closes those that have made no progress for longest, and then those
 // that hold the most bytes. It returns the number of bytes still missing.
@@ -145,13 +140,7 @@ func (r *relief) overload(now time.Time, want int64, may func(burden, time.Time)
 		}
 	}
 	slices.SortFunc(burdens, func(a, b burden) int {
-		if d := reliefStep(a.bytes) - reliefStep(b.bytes); d != 0 {
-			return d
-		}
-		if d := a.since.Compare(b.since); d != 0 {
-			return d
-		}
-		return b.bytes - a.bytes
+		return cmp.Or(reliefStep(a.bytes)-reliefStep(b.bytes), a.since.Compare(b.since), b.bytes-a.bytes)
 	})
 	for _, b := range burdens {
 		if want <= 0 {
