@@ -168,30 +168,20 @@ const (
 )
 
 func (cfg Config) withDefaults() Config {
-	size := func(n *int, v int) {
-		if *n == 0 {
-			*n = v
-		}
-	}
-	duration := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	size(&cfg.QueueLimit, 8<<20)
-	size(&cfg.MaxQueued, 1<<30)
-	size(&cfg.MaxFrame, min(128<<20, max(1, (cfg.MaxQueued-cfg.QueueLimit)/4)))
-	size(&cfg.MaxFirstFrame, min(64<<10, cfg.MaxFrame))
-	duration(&cfg.Ping, 15*time.Second)
-	duration(&cfg.Stall, defaultStall)
-	duration(&cfg.Resume, link.DefaultResume)
-	duration(&cfg.HoldTime, 10*time.Minute)
-	duration(&cfg.ClientResume, resume.DefaultTime)
-	size(&cfg.ClientBacklog, resume.DefaultWindow)
-	size(&cfg.PersonBacklog, 32<<20)
-	size(&cfg.TotalBacklog, cfg.MaxQueued/8)
+	cfg.QueueLimit = cmp.Or(cfg.QueueLimit, 8<<20)
+	cfg.MaxQueued = cmp.Or(cfg.MaxQueued, 1<<30)
+	cfg.MaxFrame = cmp.Or(cfg.MaxFrame, min(128<<20, max(1, (cfg.MaxQueued-cfg.QueueLimit)/4)))
+	cfg.MaxFirstFrame = cmp.Or(cfg.MaxFirstFrame, min(64<<10, cfg.MaxFrame))
+	cfg.Ping = cmp.Or(cfg.Ping, 15*time.Second)
+	cfg.Stall = cmp.Or(cfg.Stall, defaultStall)
+	cfg.Resume = cmp.Or(cfg.Resume, link.DefaultResume)
+	cfg.HoldTime = cmp.Or(cfg.HoldTime, 10*time.Minute)
+	cfg.ClientResume = cmp.Or(cfg.ClientResume, resume.DefaultTime)
+	cfg.ClientBacklog = cmp.Or(cfg.ClientBacklog, resume.DefaultWindow)
+	cfg.PersonBacklog = cmp.Or(cfg.PersonBacklog, 32<<20)
+	cfg.TotalBacklog = cmp.Or(cfg.TotalBacklog, cfg.MaxQueued/8)
 	cfg.Limits = cfg.Limits.WithDefaults()
-	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
+	cfg.CredentialTTL = cmp.Or(cfg.CredentialTTL, auth.DefaultCredentialTTL)
 	cfg.CredentialTTL = min(cfg.CredentialTTL, auth.MaxDerivedTTL) // revocations are kept no longer than that
 	cfg.Minority = cmp.Or(cfg.Minority, MinorityRead)
 	cfg.Compress = cmp.Or(cfg.Compress, wire.CompressFar)

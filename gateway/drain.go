@@ -102,14 +102,6 @@ func awaitAll(ctx context.Context, clients []*client) {
 	}
 }
 
-// wait returns when a value arrives, the channel is closed, or ctx ends.
-func wait[T any](ctx context.Context, happened <-chan T) {
-	select {
-	case <-ctx.Done():
-	case <-happened:
-	}
-}
-
 // end delivers the remaining messages to host-agents, ends all links, and refuses new ones. It returns
 // when host-agents have confirmed the messages and the ends, or ctx ends. A host-agent that is
 // connected through this relay could not be told later.

@@ -188,6 +188,14 @@ func (h *hosts) endIdle(key hostKey, l *hostLink) {
 	}
 }
 
+// wait returns when a value arrives, the channel is closed, or ctx ends.
+func wait[T any](ctx context.Context, happened <-chan T) {
+	select {
+	case <-ctx.Done():
+	case <-happened:
+	}
+}
+
 // retry reconsiders a client after linkRetry.
 func (h *hosts) retry(c *client) {
 	time.AfterFunc(linkRetry, func() {
@@ -273,10 +281,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		h.unreachable(key, err)
 	}
 	if ctx.Err() == nil { // else the relay itself ended the link
-		select {
-		case <-time.After(linkRetry):
-		case <-h.life.Done():
-		}
+		wait(h.life, time.After(linkRetry))
 	}
 	h.drop(key, l)
 	h.reconsiderAll(key)

@@ -161,10 +161,7 @@ func (l *load) rest(shares *fair.Shares, tenant string, worked time.Duration) {
 	}
 	l.stuck.Store(true)
 	l.slowed.Store(true)
-	select {
-	case <-time.After(d):
-	case <-l.ctx.Done():
-	}
+	wait(l.ctx, time.After(d))
 	l.slowed.Store(false)
 	l.stuck.Store(false)
 }

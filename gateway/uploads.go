@@ -87,10 +87,7 @@ func (t *uploads) more(ctx context.Context, u *upload, n int) error {
 	t.waits.Add(1)
 	t.giveLocked(time.Now())
 	t.mu.Unlock()
-	select {
-	case <-ready:
-	case <-ctx.Done():
-	}
+	wait(ctx, ready)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if u.over || u.wants > 0 {

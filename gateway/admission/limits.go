@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -75,22 +76,17 @@ const (
 
 // WithDefaults replaces zero values by their defaults.
 func (l Limits) WithDefaults() Limits {
-	fill := func(n *int, byDefault int) {
-		if *n == 0 {
-			*n = byDefault
-		}
-	}
 	for _, p := range []struct{ to, from *Limit }{
 		{&l.Address, &DefaultLimits.Address}, {&l.Subject, &DefaultLimits.Subject},
 		{&l.Token, &DefaultLimits.Token}, {&l.Host, &DefaultLimits.Host}, {&l.Tenant, &DefaultLimits.Tenant},
 	} {
-		fill(&p.to.Connections, p.from.Connections)
-		fill(&p.to.Pending, p.from.Pending)
-		fill(&p.to.Frames, p.from.Frames)
-		fill(&p.to.Bytes, p.from.Bytes)
-		fill(&p.to.Opens, p.from.Opens)
+		p.to.Connections = cmp.Or(p.to.Connections, p.from.Connections)
+		p.to.Pending = cmp.Or(p.to.Pending, p.from.Pending)
+		p.to.Frames = cmp.Or(p.to.Frames, p.from.Frames)
+		p.to.Bytes = cmp.Or(p.to.Bytes, p.from.Bytes)
+		p.to.Opens = cmp.Or(p.to.Opens, p.from.Opens)
 	}
-	fill(&l.Failures, DefaultLimits.Failures)
+	l.Failures = cmp.Or(l.Failures, DefaultLimits.Failures)
 	return l
 }
 
