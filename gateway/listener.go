@@ -34,8 +34,7 @@ func listen(ctx context.Context, flag, address, byDefault string) (*listener, er
 
 // unwrapOp returns an error from package net without the operation and address.
 func unwrapOp(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

@@ -151,8 +151,7 @@ func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 			}
 			return userJWT, nil
 		}
-		var refused *RefusedError
-		if errors.As(err, &refused) && refused.ofToken() {
+		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.ofToken() {
 			return "", err
 		}
 		failures = append(failures, err)

@@ -136,8 +136,7 @@ func (s *Sharing) askRelay(ctx context.Context, a *access, relay string, ask []b
 		}
 	}
 	err = a.post(ctx, relay, "/agent/shares", nil, body, answer)
-	var refused *RefusedError
-	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusNotFound {
 		return &RefusedError{Text: refused.Text} // the relay is there, since it gave a challenge: the link is not
 	}
 	return err

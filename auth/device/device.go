@@ -317,8 +317,7 @@ func (d *Device) send(ctx context.Context, method, path, token string, body, int
 func (d *Device) exchange(request *http.Request) (status int, data []byte, fresh bool, err error) {
 	response, err := d.http.Do(request)
 	if err != nil {
-		var inURL *url.Error
-		if errors.As(err, &inURL) {
+		if inURL, ok := errors.AsType[*url.Error](err); ok {
 			err = inURL.Err
 		}
 		return 0, nil, false, fmt.Errorf("no relay answers at %s: check the network and the relay's URL (%w)", d.Relay, err)

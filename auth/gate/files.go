@@ -84,8 +84,7 @@ func follow(uri string) (string, error) {
 
 // cause returns a file system error without the path, which the client may not learn.
 func cause(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return errors.New("links cannot be followed")

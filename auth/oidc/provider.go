@@ -120,8 +120,7 @@ type keyError struct{ error }
 func (e keyError) Unwrap() error { return e.error }
 
 func noKeyOf(err error) error {
-	var noKey keyError
-	if errors.As(err, &noKey) {
+	if noKey, ok := errors.AsType[keyError](err); ok {
 		return noKey.error
 	}
 	return auth.ErrIssuerAway

@@ -100,8 +100,7 @@ func (s *Store) publish(c *Change) (jetstream.PubAckFuture, error) {
 }
 
 func storeError(err error) error {
-	var refused *jetstream.APIError
-	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return ErrConflict
 	}
 	return fmt.Errorf("%w: %w", ErrAway, err)

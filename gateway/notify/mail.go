@@ -97,8 +97,7 @@ func (s *mailer) send(ctx context.Context, job *Job, t *Target, m *Message) outc
 	msg.Subject(m.Says)
 	msg.SetBodyString(gomail.TypeTextPlain, strings.TrimSpace(m.Says+"\n\n"+m.body()+"\n\n"+m.URL)+"\n")
 	if err := client.DialAndSendWithContext(ctx, msg); err != nil {
-		var send *gomail.SendError
-		if errors.As(err, &send) && !send.IsTemp() && send.ErrorCode() >= 500 {
+		if send, ok := errors.AsType[*gomail.SendError](err); ok && !send.IsTemp() && send.ErrorCode() >= 500 {
 			return outcome{result: Refused, why: "the mail server refused the message"}
 		}
 		return outcome{result: Retry, why: "the mail server is unavailable"}

@@ -228,8 +228,7 @@ func (s *Socket) Stream() net.Conn {
 // CloseStatus returns the code and reason with which a client closed the connection, or
 // CloseLost if there was no close frame.
 func CloseStatus(err error) (ahp.CloseCode, string) {
-	var closed websocket.CloseError
-	if errors.As(err, &closed) {
+	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
 		return ahp.CloseCode(closed.Code), closed.Reason
 	}
 	return CloseLost, "connection lost"

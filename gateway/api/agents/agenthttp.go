@@ -111,8 +111,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err = a.Registry.Admit(r.Context(), host, proof.NKey, expires)
-	var full *registry.FullError
-	if errors.As(err, &full) {
+	if full, ok := errors.AsType[*registry.FullError](err); ok {
 		a.Caller.TooMany(w, &admission.OverLimit{Limit: "connected host-agents of this tenant (--limit-hosts)", Max: full.Max, Retry: fullRetry}, a.HostLine("", host, r, ""))
 		return
 	}
