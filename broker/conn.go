@@ -123,7 +123,11 @@ func (c *Conn) start(url string, opts ...nats.Option) error {
 		nats.ReconnectHandler(func(nc *nats.Conn) { c.connected(nc, c.events.Reconnected) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.disconnected(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.complained(sub, err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.attemptFailed(err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
+			if !errors.Is(err, nats.ErrNoServers) { // with this error, the library reports a refusal that the dialer has recorded already
+				c.failed(err)
+			}
+		}),
 		nats.ClosedHandler(func(*nats.Conn) { close(c.gone) }),
 	)
 	nc, err := nats.Connect(url, opts...)
@@ -276,12 +280,6 @@ func (c *Conn) lastFailure() error {
 		return *p
 	}
 	return errors.New("refused or disconnected")
-}
-
-func (c *Conn) attemptFailed(err error) {
-	if !errors.Is(err, nats.ErrNoServers) { // with this error, the library reports a refusal that the dialer has recorded already
-		c.failed(err)
-	}
 }
 
 func (c *Conn) failed(err error) {

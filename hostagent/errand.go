@@ -13,7 +13,6 @@ import (
 	"ahprelay/broker/waiting"
 	"ahprelay/hostagent/remembering"
 	waitbook "ahprelay/hostagent/waiting"
-	"ahprelay/internal/sealed"
 )
 
 // An errand gives one waiting item (a message, answer or order that a person left while the host
@@ -49,11 +48,6 @@ const (
 	chatPause  = 250 * time.Millisecond
 	turnsAsked = 50 // how many of the latest turns are searched for a message
 )
-
-// hostName returns the fingerprint of the host's key.
-func hostName(b *waitbook.Book) sealed.Fingerprint {
-	return sealed.HostFingerprint(b.Secret().Public())
-}
 
 // unknown returns the result for an item that may have been sent before the host or its agent ended.
 func unknown() waiting.Result {

@@ -390,7 +390,9 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !use.use {
-		keepReadOnlyHeaders(r.Header)
+		maps.DeleteFunc(r.Header, func(name string, _ []string) bool {
+			return !readOnlyHeaders[name] && !strings.HasPrefix(name, "Sec-") // only the browser can set headers with this prefix
+		})
 	}
 	s.shows.Store(true)
 	defer s.shows.Store(false)

@@ -1,11 +1,5 @@
 package hostagent
 
-import (
-	"maps"
-	"net/http"
-	"strings"
-)
-
 // readOnlyHeaders lists the headers that a request at level look may have. Other
 // headers are removed, because some applications let a header turn a GET into a
 // change: X-HTTP-Method-Override, X-HTTP-Method and X-Method-Override are common.
@@ -17,10 +11,4 @@ var readOnlyHeaders = map[string]bool{
 	"If-None-Match": true, "If-Range": true, "If-Unmodified-Since": true, "Last-Event-Id": true, "Origin": true, "Pragma": true,
 	"Priority": true, "Purpose": true, "Range": true, "Referer": true, "Save-Data": true, "Te": true, "Upgrade": true,
 	"Upgrade-Insecure-Requests": true, "User-Agent": true, "X-Requested-With": true,
-}
-
-// keepReadOnlyHeaders removes all headers that a viewer at level look may not send.
-// Headers with the prefix Sec- pass, because only the browser can set them.
-func keepReadOnlyHeaders(h http.Header) {
-	maps.DeleteFunc(h, func(name string, _ []string) bool { return !readOnlyHeaders[name] && !strings.HasPrefix(name, "Sec-") })
 }

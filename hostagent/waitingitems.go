@@ -378,7 +378,8 @@ func (d *delivering) judge() waiting.Result {
 	keys, known, out := d.author()
 	d.forged = d.items.sealed() && !known
 	if known {
-		content, err := d.items.book.Secret().OpenLetter(&o.Item.Letter, o.Item.Head(a.tenant, a.host, d.open.Subject), keys.Verifier, hostName(d.items.book))
+		secret := d.items.book.Secret()
+		content, err := secret.OpenLetter(&o.Item.Letter, o.Item.Head(a.tenant, a.host, d.open.Subject), keys.Verifier, sealed.HostFingerprint(secret.Public()))
 		if err == nil {
 			d.content, err = waiting.ReadContent(content, o.Item.Session, d.idOf)
 		}

@@ -190,7 +190,8 @@ type RelayEnd struct {
 func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	cfg = cfg.withDefaults()
 	return &RelayEnd{
-		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, crowds: map[uint64]*relayCrowd{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
+		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, crowds: map[uint64]*relayCrowd{},
+		bodies: bodyStore{limit: cfg.BodyLimit, frames: map[uint64]Frame{}, kept: cfg.Kept},
 		chunks: chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
 		feed:   feed{publish: cfg.Feed}, watched: map[uint64]string{}, awaited: awaitedBodies{slots: map[uint64][]missingSlot{}}, incomplete: map[uint64]int{},
 	}

@@ -13,10 +13,6 @@ type bodyStore struct {
 	kept   func(n int) // receives changes of the number of bytes held
 }
 
-func newBodyStore(limit int, kept func(n int)) bodyStore {
-	return bodyStore{limit: limit, frames: map[uint64]Frame{}, kept: kept}
-}
-
 // put stores a new body and drops the oldest bodies beyond the limit. A dropped body
 // can be requested again.
 func (s *bodyStore) put(number uint64, frame Frame) {

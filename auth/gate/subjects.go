@@ -58,8 +58,6 @@ type Subjects struct {
 // clientIds may be long.
 type idHash [sha256.Size]byte
 
-func hashID(id string) idHash { return hashLower([]byte(strings.ToLower(id))) }
-
 // hashLower returns the hash of a clientId that is already in lower case.
 func hashLower(id []byte) idHash { return sha256.Sum256(id) }
 
@@ -197,7 +195,7 @@ func (s *Subjects) forget() {
 // bind assigns a clientId to a connection's subject, or returns the reason for refusing
 // it.
 func (s *Subjects) bind(i *Identity, text string) objection {
-	hash := hashID(text)
+	hash := hashLower([]byte(strings.ToLower(text)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.owners[hash]

@@ -77,7 +77,7 @@ type Gate struct {
 
 // New returns the gate for a new connection with view v.
 func New(v *view.Conn, cfg Config) *Gate {
-	return &Gate{cfg: cfg, view: v, register: newRegister()}
+	return &Gate{cfg: cfg, view: v, register: &register{sessions: map[string]*session{}, channels: map[string]*channel{}, silent: map[string]bool{}}}
 }
 
 // Leave ends the connection. The host's facts about servers are kept for the client's return.
@@ -120,7 +120,7 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		defer g.unlock()
 		g.asked = g.asked || asksForProgress(env.Params)
 		return g.toServer(env)
-	case env.Kind == ahp.Request && mayDescribeServers(string(env.Method)):
+	case env.Kind == ahp.Request && (opens(string(env.Method)) || string(env.Method) == "subscribe"): // the response may describe servers
 		if _, full := g.view.Waits(env.ID); full { // the response will be unknown
 			g.register.mu.Lock()
 			defer g.unlock()
@@ -129,9 +129,6 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	}
 	return gate.Decision{}
 }
-
-// mayDescribeServers reports whether the response to a method may describe MCP servers.
-func mayDescribeServers(method string) bool { return opens(method) || method == "subscribe" }
 
 func opens(method string) bool { return method == "initialize" || method == "reconnect" }
 

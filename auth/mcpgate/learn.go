@@ -94,8 +94,7 @@ func isMCP(uri []byte) bool {
 	return len(uri) > 4 && uri[3] == ':' && bytes.EqualFold(uri[:3], []byte("mcp"))
 }
 
-func anyOne(*customization) bool     { return true }
-func isServer(c *customization) bool { return c.server }
+func anyOne(*customization) bool { return true }
 
 // learn records a fact about a session. A state without customizations means that the
 // session has none. Each branch is a kind of fact.
@@ -168,7 +167,7 @@ func (s *session) upsert(top customization) *session {
 // moved returns the session with a new state and channel for a server. If the server has
 // not been described before, its capabilities are unknown.
 func (s *session) moved(id, state, channel string) *session {
-	moved, ok := s.with(id, isServer, func(c customization) []customization {
+	moved, ok := s.with(id, func(c *customization) bool { return c.server }, func(c customization) []customization {
 		c.state, c.channel = state, channel
 		return []customization{c}
 	})

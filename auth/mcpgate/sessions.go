@@ -101,10 +101,6 @@ type register struct {
 	servers  int
 }
 
-func newRegister() *register {
-	return &register{sessions: map[string]*session{}, channels: map[string]*channel{}, silent: map[string]bool{}}
-}
-
 // knows reports whether a channel's customizations are known.
 func (r *register) knows(uri string) bool { return r.sessions[uri] != nil || r.silent[uri] }
 

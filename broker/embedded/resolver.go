@@ -41,10 +41,6 @@ const (
 	buildPoll = time.Millisecond
 )
 
-func newResolver(wait time.Duration) *resolver {
-	return &resolver{wait: wait, ready: make(chan struct{}), over: make(chan struct{}), building: map[string]time.Time{}}
-}
-
 var errNoAccount = errors.New("unknown account")
 
 // Fetch implements [server.AccountResolver].

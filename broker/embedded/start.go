@@ -59,7 +59,7 @@ const (
 // Start starts a NATS server, and returns when it accepts connections. Errors name the
 // address or directory which cannot be used.
 func Start(cfg Config) (_ *Server, err error) {
-	accounts := newResolver(cfg.Wait)
+	accounts := &resolver{wait: cfg.Wait, ready: make(chan struct{}), over: make(chan struct{}), building: map[string]time.Time{}}
 	opts, err := serverOptions(cfg, accounts)
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)

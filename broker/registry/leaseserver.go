@@ -52,10 +52,6 @@ type leaseServer struct {
 	writes   chan struct{} // has a token for each request that waits for the store
 }
 
-func newLeaseServer(r *Registry) *leaseServer {
-	return &leaseServer{registry: r, log: r.cfg.Log, writes: make(chan struct{}, leaseWrites)}
-}
-
 // A leaseConn receives requests from one NATS connection.
 type leaseConn struct {
 	server  *leaseServer

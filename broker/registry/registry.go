@@ -195,7 +195,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		view:    view{name: cfg.Region, storeErr: errNotReached},
 	}
 	r.wire()
-	r.leases = newLeaseServer(r)
+	r.leases = &leaseServer{registry: r, log: r.cfg.Log, writes: make(chan struct{}, leaseWrites)}
 	if err := r.begin(ctx, life); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("registry: %w", err)
@@ -309,7 +309,7 @@ func (r *Registry) Close() {
 		}
 		r.stop = nil
 		if r.cfg.Conn.Connected() && r.view.store.bucket() != nil && r.storeAway() == nil {
-			r.writer.flushAll(ctx)
+			_ = r.writer.flushOnce(ctx, true)
 			r.upkeep.writeSession(ctx, true)
 		}
 	}

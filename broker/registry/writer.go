@@ -121,8 +121,6 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-func (w *writer) flushAll(ctx context.Context) { _ = w.flushOnce(ctx, true) }
-
 var errReading = errors.New("this relay is still reading the region's store")
 
 // flushOnce writes this relay's changes. If only the client count of a host has changed, it

@@ -149,11 +149,7 @@ func (c *Stream) Err() error {
 func (c *Stream) Away() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.awayLocked(time.Now())
-}
-
-func (c *Stream) awayLocked(now time.Time) bool {
-	return c.carrier == nil && c.attached || c.silentLocked(now)
+	return c.carrier == nil && c.attached || c.silentLocked(time.Now())
 }
 
 // silentLocked reports whether the peer was not heard for awayAfter. If a new carrier

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -157,9 +156,4 @@ func (c *statusCmd) Run(s *streams) error {
 	}
 	_, err := fmt.Fprintln(s.out, "running")
 	return err
-}
-
-// asService runs as a service if Windows started this process as one.
-func asService(ctx context.Context, run func(context.Context) error) error {
-	return (&serviceFlags{System: true}).service().Run(ctx, run)
 }

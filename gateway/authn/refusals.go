@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -63,7 +64,8 @@ func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error
 		return
 	}
 	c.Refuse("unauthorized", TroubleOf(err), line)
-	challenge := fmt.Sprintf(`Bearer realm="ahp-relay", resource_metadata="%s"`, c.metadataOf(r))
+	metadata := c.URL(r) + ResourcePath + strings.TrimSuffix(r.URL.EscapedPath(), "/")
+	challenge := fmt.Sprintf(`Bearer realm="ahp-relay", resource_metadata="%s"`, metadata)
 	if !errors.Is(err, auth.ErrNoToken) {
 		challenge += `, error="invalid_token"`
 	}

@@ -21,11 +21,6 @@ type resource struct {
 	Proofs   []string `json:"dpop_signing_alg_values_supported"`
 }
 
-// metadataOf returns the URL of the metadata for a request's resource.
-func (c *Checker) metadataOf(r *http.Request) string {
-	return c.URL(r) + ResourcePath + strings.TrimSuffix(r.URL.EscapedPath(), "/")
-}
-
 // ServeResource responds with the metadata. The authorization servers are the external
 // issuers whose tokens the relay accepts; the relay's own devices sign in without OAuth.
 func (c *Checker) ServeResource(w http.ResponseWriter, r *http.Request) {

@@ -42,11 +42,6 @@ type sealedEnd struct {
 	over bool
 }
 
-// errNotSealed reports that a relay does not support sealed connections.
-func errNotSealed(host, relay string) error {
-	return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s is sealed, and %s opens it unsealed only: this machine does not connect. Update the relay, or ask its operator", host, relay)}
-}
-
 // A sealAsk configures a sealed connection.
 type sealAsk struct {
 	relay, host string

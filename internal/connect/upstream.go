@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -161,7 +162,7 @@ func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seal
 	switch {
 	case seals && ws.Subprotocol() != sealed.Subprotocol:
 		up.end()
-		return nil, errNotSealed(host, r.Name)
+		return nil, &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s is sealed, and %s opens it unsealed only: this machine does not connect. Update the relay, or ask its operator", host, r.Name)}
 	case previous != "" && response.Header.Get(resume.MovedHeader) == "":
 		up.end()
 		return nil, errLostMove

@@ -103,7 +103,8 @@ func giveBack(ctx context.Context) {
 		setPercent(percentFor(samples[1].Value.Uint64(), busy))
 		give, release := p.look(allocated, now)
 		if give {
-			giveAll()
+			runtime.GC() // with FreeOSMemory twice, because pools survive one collection, and stacks shrink by half each time
+			debug.FreeOSMemory()
 		}
 		if release {
 			ReleaseCode() // last, because garbage collection uses much code
@@ -150,17 +151,9 @@ func (p *pace) look(allocated uint64, now time.Time) (give, release bool) {
 	}
 	if give {
 		p.given, p.givenAt = allocated, now
-		p.used = 0 // the next sample contains the collections of giveAll
+		p.used = 0 // the next sample contains these collections
 	}
 	return give, release
-}
-
-// giveAll collects garbage and returns all free memory to the system. It collects twice
-// (FreeOSMemory also collects), because pools survive one collection, and stacks shrink by
-// half each time.
-func giveAll() {
-	runtime.GC()
-	debug.FreeOSMemory()
 }
 
 // signalCollections sends to collected after each garbage collection, until ctx ends. It

@@ -137,7 +137,8 @@ func (a *audience) parted(v *Viewer) {
 	v.crowd = nil
 	a.following--
 	for _, s := range v.subscriptions {
-		s.attach()
+		s.index = len(s.feed.subscriptions)
+		s.feed.subscriptions = append(s.feed.subscriptions, s)
 	}
 	if len(c.viewers) > 0 {
 		return
@@ -205,10 +206,4 @@ func (s *subscription) detach() {
 	f.subscriptions[last] = nil
 	f.subscriptions = f.subscriptions[:last]
 	s.index = -1
-}
-
-// attach adds a subscription to its feed again, after detach.
-func (s *subscription) attach() {
-	s.index = len(s.feed.subscriptions)
-	s.feed.subscriptions = append(s.feed.subscriptions, s)
 }

@@ -126,10 +126,6 @@ type grant struct {
 	Expires  time.Time   `json:"expires"`
 }
 
-func grantOf(who auth.Client) grant {
-	return grant{who.Subject, who.Access, who.Access.Level(), who.Channels, who.Methods, who.Expires}
-}
-
 // Hosts returns the hosts that a token may reach.
 func (a *API) Hosts(who auth.Client) []Info {
 	list := []Info{}
@@ -160,7 +156,8 @@ func (a *API) serveHosts(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	authn.WriteJSON(w, http.StatusOK, map[string]any{"hosts": a.Hosts(who), "token": grantOf(who), "now": time.Now().UTC()})
+	token := grant{who.Subject, who.Access, who.Access.Level(), who.Channels, who.Methods, who.Expires}
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"hosts": a.Hosts(who), "token": token, "now": time.Now().UTC()})
 }
 
 // serveHost responds with a host's Info. A host that the token may not reach appears

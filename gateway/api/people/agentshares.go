@@ -37,9 +37,6 @@ type AgentShareAsk struct {
 	Files   bool        `json:"files,omitempty"`
 }
 
-// byAgent returns the author's name for a link made on a host's machine.
-func byAgent(host string) string { return "host-agent of " + host }
-
 func (a *shares) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 	host, ok := a.Caller.Host(w, r)
 	if !ok {
@@ -63,7 +60,7 @@ func (a *shares) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 		a.Caller.Unauthorized(w, r, err)
 		return
 	}
-	who := people.Person{Tenant: host.Tenant, Subject: byAgent(host.Host), Access: auth.AccessWrite, Hosts: []string{host.Host}, Files: true, Origins: host.Derive()}
+	who := people.Person{Tenant: host.Tenant, Subject: "host-agent of " + host.Host, Access: auth.AccessWrite, Hosts: []string{host.Host}, Files: true, Origins: host.Derive()}
 	if ask.Do == "make" {
 		a.makeShare(w, r, who, "", time.Time{}, shareAsk{host.Host, ask.Session, ask.Level, ask.Seconds, ask.People, ask.Files})
 		return

@@ -136,12 +136,6 @@ func (a *base) keepsDerived(w http.ResponseWriter, r *http.Request, who people.P
 
 var errEndsCaller = errors.New("this would sign you out too, because your access is derived from it: keep derived access (?derived=keep), or ask the operator (relay revoke)")
 
-// endToken revokes a token that expires at until, and everything derived from it, at all
-// relays.
-func (a *base) endToken(id string, until time.Time) error {
-	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: time.Now().UTC(), Until: until})
-}
-
 // endDevice revokes a device with its tokens and links, at all relays. Unless alone is
 // set, it also revokes everything else derived from the device: devices and people that
 // it approved or invited, and host-agents' credentials.
