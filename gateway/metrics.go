@@ -54,7 +54,7 @@ func newMetrics(s *Server) *metrics {
 		delays:   meter.Delays("ahp_relay_delivery_delay_seconds", "Delay from a message's arrival in the queue until the kernel accepts it, for a sample of writes."),
 	}
 	m.registry.MustRegister(
-		meter.Build("ahp_relay_build_info", s.cfg.Version), m.accepted, m.refused, m.closed, m.givenUp, m.delays, clientStats(s), s.reports,
+		meter.Build("ahp_relay_build_info", s.cfg.Version), m.accepted, m.refused, m.closed, m.givenUp, m.delays, clientStats(s), s.reports.metrics(),
 	)
 	if s.cfg.Registry != nil {
 		m.registry.MustRegister(registryStats(s.cfg.Registry))

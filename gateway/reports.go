@@ -15,6 +15,7 @@ import (
 
 	"ahprelay/auth/gate"
 	"ahprelay/auth/mcpgate"
+	"ahprelay/internal/meter"
 	"ahprelay/routing"
 )
 
@@ -36,9 +37,8 @@ const other = "other"
 
 // A gateMetric is a metric for one kind of gate event.
 type gateMetric struct {
-	kind    string
-	desc    *prometheus.Desc
-	classes []string
+	kind, name, help, label string
+	classes                 []string
 }
 
 // gateMetrics lists the known kinds of gate events and their classes. Unknown ones count
@@ -47,24 +47,12 @@ var gateMetrics = []gateMetric{
 	mcpMetric(mcpgate.Warning, "ahp_relay_mcp_capability_warnings_total", "Host messages passed although the client has not declared the capability."),
 	mcpMetric(mcpgate.Rejection, "ahp_relay_mcp_rejections_total", "Messages refused by host-agents because client or host had not declared the capability."),
 	mcpMetric(mcpgate.Observation, "ahp_relay_mcp_observations_total", "Messages that host-agents passed because too little was known to judge them."),
-	{gate.Refusal, prometheus.NewDesc("ahp_relay_refusals_total",
-		"Messages refused by host-agents to keep subjects apart.", []string{"refusal_class"}, nil), append(slices.Clone(gate.RefusalClasses), other)},
+	{gate.Refusal, "ahp_relay_refusals_total", "Messages refused by host-agents to keep subjects apart.", "refusal_class", append(slices.Clone(gate.RefusalClasses), other)},
 }
 
 func mcpMetric(kind, name, help string) gateMetric {
-	desc := prometheus.NewDesc(name, help, []string{kind + "_class"}, nil)
-	return gateMetric{kind, desc, append(mcpgate.Classes(kind), other)}
+	return gateMetric{kind, name, help, kind + "_class", append(mcpgate.Classes(kind), other)}
 }
-
-var (
-	samplingDesc = prometheus.NewDesc("ahp_relay_mcp_sampling_capability_warnings_total",
-		"ahp_relay_mcp_capability_warnings_total for the class "+samplingWarning+".", nil, nil)
-	// unprefixedSamplingDesc is samplingDesc under its previous name.
-	unprefixedSamplingDesc = prometheus.NewDesc("mcp_sampling_capability_warnings_total",
-		"The same as ahp_relay_mcp_sampling_capability_warnings_total.", nil, nil)
-	otherSeenDesc = prometheus.NewDesc("ahp_relay_gate_events_other_total",
-		"Gate events from host-agents, of kinds unknown to this relay.", nil, nil)
-)
 
 // samplingWarning is the class for sampling requests to a client that cannot answer them.
 const samplingWarning = "sampling_without_client_capability"
@@ -142,31 +130,22 @@ func (r *reports) totals() map[occasion]int64 {
 	return maps.Clone(r.seen)
 }
 
-// Describe implements [prometheus.Collector].
-func (r *reports) Describe(out chan<- *prometheus.Desc) {
-	for _, m := range gateMetrics {
-		out <- m.desc
-	}
-	out <- samplingDesc
-	out <- unprefixedSamplingDesc
-	out <- otherSeenDesc
-}
-
-// Collect implements [prometheus.Collector].
-func (r *reports) Collect(out chan<- prometheus.Metric) {
-	seen := r.totals()
-	send := func(d *prometheus.Desc, n int64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+// metrics returns the numbers of gate events as metrics.
+func (r *reports) metrics() prometheus.Collector {
+	t := meter.NewTable(r.totals)
+	count := func(name, help string, of occasion, labels ...string) {
+		t.Counter(name, help, func(seen map[occasion]int64) float64 { return float64(seen[of]) }, labels...)
 	}
 	for _, m := range gateMetrics {
 		for _, class := range m.classes {
-			send(m.desc, seen[occasion{m.kind, class}], class)
+			count(m.name, m.help, occasion{m.kind, class}, m.label, class)
 		}
 	}
-	sampling := seen[occasion{mcpgate.Warning, samplingWarning}]
-	send(samplingDesc, sampling)
-	send(unprefixedSamplingDesc, sampling)
-	send(otherSeenDesc, seen[occasion{other, other}])
+	sampling := occasion{mcpgate.Warning, samplingWarning}
+	count("ahp_relay_mcp_sampling_capability_warnings_total", "ahp_relay_mcp_capability_warnings_total for the class "+samplingWarning+".", sampling)
+	count("mcp_sampling_capability_warnings_total", "The same as ahp_relay_mcp_sampling_capability_warnings_total.", sampling) // its previous name
+	count("ahp_relay_gate_events_other_total", "Gate events from host-agents, of kinds unknown to this relay.", occasion{other, other})
+	return t
 }
 
 // An mcpInfo describes MCP on a connection for the admin page.
