@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/sha256"
@@ -211,10 +212,7 @@ func readSets(dir string) (sets []*keySet, err error) {
 		sets = append(sets, s)
 	}
 	slices.SortFunc(sets, func(a, b *keySet) int {
-		if c := a.made.Compare(b.made); c != 0 {
-			return c
-		}
-		return strings.Compare(a.id, b.id)
+		return cmp.Or(a.made.Compare(b.made), strings.Compare(a.id, b.id))
 	})
 	return sets, nil
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/wake"
@@ -84,23 +82,17 @@ func (w *waker) run(ctx context.Context, conn *broker.Conn) {
 	if len(w.agent.cfg.Waking.For) == 0 {
 		return
 	}
-	in := make(chan *nats.Msg, ordersRoom)
-	cancel, err := conn.Subscribe(wake.Subject(w.agent.tenant, w.agent.host, w.agent.instance), in)
+	end, err := conn.Hear(wake.Subject(w.agent.tenant, w.agent.host, w.agent.instance), ordersRoom, func(data []byte) {
+		if err := w.take(data); err != nil {
+			w.agent.cfg.Log.Warn("order to wake a machine refused", "error", err)
+		}
+	})
 	if err != nil {
 		w.agent.cfg.Log.Error("orders to wake machines unavailable", "error", err)
 		return
 	}
-	defer cancel()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case msg := <-in:
-			if err := w.take(msg.Data); err != nil {
-				w.agent.cfg.Log.Warn("order to wake a machine refused", "error", err)
-			}
-		}
-	}
+	defer end()
+	<-ctx.Done()
 }
 
 // take checks an order and carries it out.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"ahprelay/broker"
 	"ahprelay/broker/notice"
 )
@@ -73,9 +71,9 @@ func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome,
 }
 
 // handleOutcome passes the outcome in a host-agent's message to the waiting Answer.
-func (r *Receiver) handleOutcome(msg *nats.Msg) {
+func (r *Receiver) handleOutcome(data []byte) {
 	var out notice.Outcome
-	if len(msg.Data) > maxOutcome || json.Unmarshal(msg.Data, &out) != nil {
+	if len(data) > maxOutcome || json.Unmarshal(data, &out) != nil {
 		return
 	}
 	out.By = notice.Cut(out.By, notice.MaxTitle)

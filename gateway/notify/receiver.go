@@ -160,12 +160,12 @@ func (r *Receiver) reportAway(key hostKey, h *away, timer *time.Timer, host regi
 
 // serve receives a tenant's reports until stop is called.
 func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
-	in, outcomes, quiet := make(chan *nats.Msg, receiverBacklog), make(chan *nats.Msg, receiverBacklog), make(chan struct{})
+	in, quiet := make(chan *nats.Msg, receiverBacklog), make(chan struct{})
 	unsubscribe, err := conn.Subscribe(notice.Subject(tenant, "*"), in)
 	if err != nil {
 		return nil, err
 	}
-	unsubscribeOutcomes, err := conn.Subscribe(notice.OutcomeSubject(tenant, "*", r.cfg.Instance), outcomes)
+	endOutcomes, err := conn.Hear(notice.OutcomeSubject(tenant, "*", r.cfg.Instance), receiverBacklog, r.handleOutcome)
 	if err != nil {
 		unsubscribe()
 		return nil, err
@@ -183,19 +183,9 @@ func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err err
 			}
 		}
 	})
-	running.Go(func() {
-		for {
-			select {
-			case msg := <-outcomes:
-				r.handleOutcome(msg)
-			case <-quiet:
-				return
-			}
-		}
-	})
 	return func() {
 		leave()
-		unsubscribeOutcomes()
+		endOutcomes()
 		// While the connection to NATS is lost, these calls fail, but no report can
 		// arrive either.
 		unsubscribe()
