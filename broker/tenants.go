@@ -118,7 +118,7 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	}
 	// NATS servers that were disconnected may have lost their accounts.
 	system := cfg.Relay
-	system.Events = Events{Reconnected: func(string) { t.tellAgain() }}
+	system.Events = Events{Reconnected: func(string) { t.KeysChanged() }}
 	var err error
 	if t.claims, err = startRelay(ctx, system, cfg.Relay.Keys.Authority().SystemUser); err == nil {
 		err = t.claims.AwaitConnected(ctx)
@@ -394,10 +394,9 @@ func (t *Tenants) find(tenant string) *account {
 	return t.accounts[tenant]
 }
 
-// KeysChanged makes NATS accept only users signed with the current keys.
-func (t *Tenants) KeysChanged() { t.tellAgain() }
-
-func (t *Tenants) tellAgain() {
+// KeysChanged loads all accounts again, so that NATS accepts only users signed with the
+// current keys.
+func (t *Tenants) KeysChanged() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, a := range t.accounts {

@@ -411,17 +411,17 @@ func (c *AgentConn) Ready() error { return c.signal(recordReady) }
 
 // signal queues a record without fields.
 func (c *AgentConn) signal(kind recordKind) error {
-	return c.link.with(func() error {
-		if c.stream.ended {
-			return ErrConnClosed
-		}
-		// There are few such records, so no queue bound applies.
-		if err := c.link.mux.push(&c.stream, item{raw: appendRecord(nil, kind, c.stream.conn)}, math.MaxInt); err != nil {
-			return err
-		}
-		c.link.lines.Wake()
-		return nil
-	})
+	c.link.agent.mu.Lock()
+	defer c.link.agent.mu.Unlock()
+	if c.stream.ended {
+		return ErrConnClosed
+	}
+	// There are few such records, so no queue bound applies.
+	if err := c.link.mux.push(&c.stream, item{raw: appendRecord(nil, kind, c.stream.conn)}, math.MaxInt); err != nil {
+		return err
+	}
+	c.link.lines.Wake()
+	return nil
 }
 
 // MaxLent is the longest message, in bytes, that an [AgentConn] copies. It keeps a longer
@@ -490,15 +490,14 @@ func (c *AgentConn) Relay() string { return c.link.relay }
 
 // Probe asks the relay whether the client is still connected.
 func (c *AgentConn) Probe() {
-	_ = c.link.with(func() error {
-		if !c.stream.ended {
-			// The record bypasses the stream: if the client is dead, its stream does not
-			// move.
-			c.link.mux.sendControl(appendRecord(nil, recordProbe, c.stream.conn))
-			c.link.lines.Wake()
-		}
-		return nil
-	})
+	c.link.agent.mu.Lock()
+	defer c.link.agent.mu.Unlock()
+	if !c.stream.ended {
+		// The record bypasses the stream: if the client is dead, its stream does not
+		// move.
+		c.link.mux.sendControl(appendRecord(nil, recordProbe, c.stream.conn))
+		c.link.lines.Wake()
+	}
 }
 
 // Flushed reports to the relay that all messages delivered before a Flush or Move are
@@ -513,16 +512,15 @@ func (c *AgentConn) Flushed(keeps bool) error {
 
 // Written returns the credit of messages that were written to the host.
 func (c *AgentConn) Written(n int) {
-	_ = c.link.with(func() error {
-		c.unwritten -= n
-		c.fed = time.Now()
-		if c.unwritten == 0 {
-			c.wrote()
-		}
-		c.repay(n)
-		c.link.agent.eased()
-		return nil
-	})
+	c.link.agent.mu.Lock()
+	defer c.link.agent.mu.Unlock()
+	c.unwritten -= n
+	c.fed = time.Now()
+	if c.unwritten == 0 {
+		c.wrote()
+	}
+	c.repay(n)
+	c.link.agent.eased()
 }
 
 // wrote subtracts the complete fragmented messages from the agent's queued bytes.
@@ -546,19 +544,17 @@ func (c *AgentConn) repay(n int) {
 
 // Close ends the connection after all messages that FromHost has taken.
 func (c *AgentConn) Close(code ahp.CloseCode, reason string) {
-	_ = c.link.with(func() error {
-		c.end(code, reason)
-		return nil
-	})
+	c.link.agent.mu.Lock()
+	defer c.link.agent.mu.Unlock()
+	c.end(code, reason)
 }
 
 // Abort ends the connection at once and drops unsent messages.
 func (c *AgentConn) Abort(code ahp.CloseCode, reason string) {
-	_ = c.link.with(func() error {
-		c.link.mux.drop(&c.stream, c.link.agent.bodies.release)
-		c.end(code, reason)
-		return nil
-	})
+	c.link.agent.mu.Lock()
+	defer c.link.agent.mu.Unlock()
+	c.link.mux.drop(&c.stream, c.link.agent.bodies.release)
+	c.end(code, reason)
 }
 
 func (c *AgentConn) end(code ahp.CloseCode, reason string) {

@@ -60,12 +60,6 @@ type sentBodies struct {
 	bodies []*body
 }
 
-func (l *agentLink) with(f func() error) error {
-	l.agent.mu.Lock()
-	defer l.agent.mu.Unlock()
-	return f()
-}
-
 // shares reports whether references may be sent to the relay.
 func (l *agentLink) shares() bool { return l.tags || !l.agent.cfg.Sealed }
 

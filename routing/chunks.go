@@ -73,13 +73,13 @@ func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 	}
 	message = kept(message)
 	sums := chunkSums(message[from:to]) // slow, so without the lock
-	return c.link.with(func() error {
-		if c.stream.ended {
-			return ErrConnClosed
-		}
-		defer c.link.agent.grown()
-		return c.queueParts(message, from, to, sums)
-	})
+	c.link.agent.mu.Lock()
+	defer c.link.agent.mu.Unlock()
+	if c.stream.ended {
+		return ErrConnClosed
+	}
+	defer c.link.agent.grown()
+	return c.queueParts(message, from, to, sums)
 }
 
 // queueParts queues the bytes before the content, references to its chunks, and the

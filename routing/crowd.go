@@ -44,29 +44,29 @@ func (cr *Crowd) MayEnter(c *AgentConn) bool {
 // the crowd. The caller has seen MayEnter return true, and has sent nothing on the connection
 // since.
 func (cr *Crowd) Enter(c *AgentConn, message []byte) error {
-	return c.link.with(func() error {
-		if c.stream.ended || c.crowd != nil {
-			return ErrConnClosed
-		}
-		on := cr.on(c.link)
-		on.place(c, 1, message)
-		on.members[c] = struct{}{}
-		c.crowd = on
-		return nil
-	})
+	c.link.agent.mu.Lock()
+	defer c.link.agent.mu.Unlock()
+	if c.stream.ended || c.crowd != nil {
+		return ErrConnClosed
+	}
+	on := cr.on(c.link)
+	on.place(c, 1, message)
+	on.members[c] = struct{}{}
+	c.crowd = on
+	return nil
 }
 
 // Leave removes a connection. It queues message behind the crowd's messages so far; messages sent
 // on the connection later follow.
 func (cr *Crowd) Leave(c *AgentConn, message []byte) error {
-	return c.link.with(func() error {
-		if c.stream.ended || c.crowd == nil {
-			return ErrConnClosed
-		}
-		c.crowd.place(c, 0, message)
-		leaveCrowd(c)
-		return nil
-	})
+	c.link.agent.mu.Lock()
+	defer c.link.agent.mu.Unlock()
+	if c.stream.ended || c.crowd == nil {
+		return ErrConnClosed
+	}
+	c.crowd.place(c, 0, message)
+	leaveCrowd(c)
+	return nil
 }
 
 // Tell queues messages for all connections in the crowd.

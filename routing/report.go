@@ -61,17 +61,16 @@ const (
 // are dropped.
 func (c *AgentConn) Report(report func() Report) {
 	l := c.link
-	_ = l.with(func() error {
-		if l.ended {
-			return nil
-		}
-		if c.report == nil {
-			l.reports.push(c)
-		}
-		c.report = report
-		l.lines.Wake()
-		return nil
-	})
+	l.agent.mu.Lock()
+	defer l.agent.mu.Unlock()
+	if l.ended {
+		return
+	}
+	if c.report == nil {
+		l.reports.push(c)
+	}
+	c.report = report
+	l.lines.Wake()
 }
 
 // queueReports queues reports that are due. If reports must wait for reportGap, it returns
