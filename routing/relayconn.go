@@ -74,21 +74,17 @@ func (c *RelayConn) SendCounted(ctx context.Context, message []byte, counted int
 }
 
 func (c *RelayConn) trySend(message []byte, counted int) error {
-	if err := c.queue(message, counted); err != nil {
-		return err
-	}
-	c.relay.lines.Wake()
-	return nil
-}
-
-func (c *RelayConn) queue(message []byte, counted int) error {
 	r := c.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.client == nil {
 		return ErrConnClosed
 	}
-	return r.mux.pushCounted(&c.stream, item{frame: message, whole: len(message), binary: c.binary}, r.cfg.QueueLimit, counted)
+	if err := r.mux.pushCounted(&c.stream, item{frame: message, whole: len(message), binary: c.binary}, r.cfg.QueueLimit, counted); err != nil {
+		return err
+	}
+	r.lines.Wake()
+	return nil
 }
 
 // Written returns the credit of frames that are written to the client.
