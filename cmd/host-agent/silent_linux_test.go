@@ -123,7 +123,7 @@ func TestStoppedHostKeepsItsClients(t *testing.T) {
 		return err
 	})
 	var info hostsapi.Info
-	for info.Silent == nil {
+	for info.Silent.IsZero() {
 		if info = listed(t, relay); info.State != "online" {
 			t.Fatalf("the host is listed as %+v; want online", info)
 		}
@@ -152,7 +152,7 @@ func TestStoppedHostKeepsItsClients(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for listed(t, relay).Silent != nil {
+	for !listed(t, relay).Silent.IsZero() {
 		if ctx.Err() != nil {
 			t.Fatal("the continued host is listed as silent; want it answering")
 		}

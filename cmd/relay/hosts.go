@@ -46,7 +46,7 @@ func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 
 // remark returns a note about a fault of the host, "" for none.
 func remark(h hostsapi.Info) string {
-	if h.Silent == nil {
+	if h.Silent.IsZero() {
 		return h.Reason
 	}
 	return "not answering since " + h.Silent.Format(time.RFC3339)

@@ -51,7 +51,7 @@ type Info struct {
 	Host         string         `json:"host"`
 	State        registry.State `json:"state"`
 	Since        time.Time      `json:"since"` // start of the current state
-	Silent       *time.Time     `json:"notAnsweringSince,omitempty"`
+	Silent       time.Time      `json:"notAnsweringSince,omitzero"`
 	Region       string         `json:"region,omitempty"` // the host's home region, if there are several
 	LastSeen     *time.Time     `json:"lastSeen"`         // null: never
 	Reason       string         `json:"reason,omitempty"` // reason for the absence
@@ -93,6 +93,7 @@ func Of(h registry.Host) Info {
 	info := Info{
 		Host: h.Name, State: h.State, Since: h.Since.UTC(), Reason: h.Reason,
 		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients, Sealed: h.Sealed, Endpoint: Endpoint(h), Region: h.Region,
+		Silent: h.Silent.UTC(),
 	}
 	if by := h.KeptAwake; by != [2]int{} {
 		info.KeptAwake = &KeptAwake{by[0], by[1]}
@@ -100,10 +101,6 @@ func Of(h registry.Host) Info {
 	if !h.LastSeen.IsZero() {
 		seen := h.LastSeen.UTC()
 		info.LastSeen = &seen
-	}
-	if !h.Silent.IsZero() {
-		silent := h.Silent.UTC()
-		info.Silent = &silent
 	}
 	return info
 }
