@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,9 +31,8 @@ type awaiting struct {
 	unread  func() error // fails until the registry has been read
 	log     *slog.Logger
 
-	end     context.CancelFunc
-	running sync.WaitGroup
-	lack    atomic.Pointer[lack] // nil: the relay is ready
+	task
+	lack atomic.Pointer[lack] // nil: the relay is ready
 }
 
 // A lack is the reason why a relay is not ready.
@@ -48,16 +46,9 @@ var errUnchecked = errors.New("the copies of the stores have not been checked ye
 
 // startAwaiting starts the checks. The caller must close the result.
 func startAwaiting(a *awaiting) *awaiting {
-	ctx, end := context.WithCancel(context.Background())
-	a.end = end
 	a.lack.Store(&lack{why: errUnchecked})
-	a.running.Go(func() { a.run(ctx) })
+	a.start(a.run)
 	return a
-}
-
-func (a *awaiting) close() {
-	a.end()
-	a.running.Wait()
 }
 
 // run checks until the relay is ready or ctx ends.

@@ -18,8 +18,7 @@ type keyRoll struct {
 	keys    *auth.Keys
 	changed func() error
 	log     *slog.Logger
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	task
 
 	mu        sync.Mutex // held during a check
 	pending   bool       // the last call of changed has failed
@@ -29,9 +28,8 @@ type keyRoll struct {
 // rollKeys checks for changed keys until close. It calls changed after each change, and
 // repeats the call until it succeeds.
 func rollKeys(keys *auth.Keys, changed func() error, log *slog.Logger) *keyRoll {
-	ctx, cancel := context.WithCancel(context.Background())
-	k := &keyRoll{keys: keys, changed: changed, log: log, cancel: cancel}
-	k.running.Go(func() {
+	k := &keyRoll{keys: keys, changed: changed, log: log}
+	k.start(func(ctx context.Context) {
 		tick := time.NewTicker(keysEvery)
 		defer tick.Stop()
 		for {
@@ -44,11 +42,6 @@ func rollKeys(keys *auth.Keys, changed func() error, log *slog.Logger) *keyRoll 
 		}
 	})
 	return k
-}
-
-func (k *keyRoll) close() {
-	k.cancel()
-	k.running.Wait()
 }
 
 func (k *keyRoll) reload() {

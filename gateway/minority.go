@@ -59,21 +59,30 @@ type cutWatch struct {
 	log     *slog.Logger
 	seen    *atomic.Bool // the latest check found a cut
 
-	end     context.CancelFunc
+	task
+}
+
+// A task is a part of a relay that runs in a goroutine, from start to close.
+type task struct {
+	cancel  context.CancelFunc
 	running sync.WaitGroup
+}
+
+func (t *task) start(run func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.cancel = cancel
+	t.running.Go(func() { run(ctx) })
+}
+
+func (t *task) close() {
+	t.cancel()
+	t.running.Wait()
 }
 
 // startCutWatch starts the watch. The caller must close it.
 func startCutWatch(w *cutWatch) *cutWatch {
-	ctx, end := context.WithCancel(context.Background())
-	w.end = end
-	w.running.Go(func() { w.run(ctx) })
+	w.start(w.run)
 	return w
-}
-
-func (w *cutWatch) close() {
-	w.end()
-	w.running.Wait()
 }
 
 func (w *cutWatch) run(ctx context.Context) {
