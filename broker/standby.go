@@ -221,8 +221,7 @@ func (k *standbys) run(ctx context.Context) {
 // hold keeps a second connection alive. It returns when the connection has ended or is
 // in use, or when ctx ends.
 func (k *standbys) hold(ctx context.Context, s *standby) {
-	tick := time.NewTicker(StandbyPing)
-	defer tick.Stop()
+	tick := time.Tick(StandbyPing)
 	for {
 		select {
 		case <-ctx.Done():
@@ -231,7 +230,7 @@ func (k *standbys) hold(ctx context.Context, s *standby) {
 			return
 		case <-k.advice:
 			k.of.Move(s.url)
-		case <-tick.C:
+		case <-tick:
 			if k.of.Leads(s.url) { // the main connection leads to the same relay now
 				return
 			}

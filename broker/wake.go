@@ -22,13 +22,12 @@ func watchClock(ctx context.Context, wall func() time.Time, jumped func(by time.
 	}
 	// Round removes the monotonic reading, which Sub would otherwise use.
 	then, wallThen := time.Now(), wall().Round(0)
-	tick := time.NewTicker(clockEvery)
-	defer tick.Stop()
+	tick := time.Tick(clockEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		now, wallNow := time.Now(), wall().Round(0)
 		if by := wallNow.Sub(wallThen) - now.Sub(then); by > clockJump {

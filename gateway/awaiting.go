@@ -53,8 +53,7 @@ func startAwaiting(a *awaiting) *awaiting {
 
 // run checks until the relay is ready or ctx ends.
 func (a *awaiting) run(ctx context.Context) {
-	tick := time.NewTicker(awaitEvery)
-	defer tick.Stop()
+	tick := time.Tick(awaitEvery)
 	for last := ""; ; {
 		now := a.lacking(ctx)
 		switch {
@@ -73,7 +72,7 @@ func (a *awaiting) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

@@ -30,13 +30,12 @@ type keyRoll struct {
 func rollKeys(keys *auth.Keys, changed func() error, log *slog.Logger) *keyRoll {
 	k := &keyRoll{keys: keys, changed: changed, log: log}
 	k.start(func(ctx context.Context) {
-		tick := time.NewTicker(keysEvery)
-		defer tick.Stop()
+		tick := time.Tick(keysEvery)
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 				k.reload()
 			}
 		}

@@ -46,13 +46,12 @@ type liveness struct {
 
 // sweep pings clients, and checks host-agents, until the server ends.
 func (s *Server) sweep() {
-	tick := time.NewTicker(max(s.cfg.Ping/sweepShare, time.Millisecond))
-	defer tick.Stop()
+	tick := time.Tick(max(s.cfg.Ping/sweepShare, time.Millisecond))
 	for {
 		select {
 		case <-s.life.Done():
 			return
-		case now := <-tick.C:
+		case now := <-tick:
 			for _, c := range s.hosts.all() {
 				c.load.noteMoved(now, c.toHost())
 				c.load.noteLoad(c.toHost())

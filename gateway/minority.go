@@ -86,15 +86,14 @@ func startCutWatch(w *cutWatch) *cutWatch {
 }
 
 func (w *cutWatch) run(ctx context.Context) {
-	tick := time.NewTicker(minorityEvery)
-	defer tick.Stop()
+	tick := time.Tick(minorityEvery)
 	var since, advised time.Time // of the current cut, and of the last advice; zero: none
 	on, missing := false, ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		if now := missingMajority(w.members()); now != missing {
 			if missing = now; now != "" {

@@ -162,15 +162,14 @@ func reliefStep(bytes int) int {
 // (giveOne), it closes any clients.
 func (r *relief) takeTurns() {
 	t := &r.budget.uploads
-	tick := time.NewTicker(uploadLook)
-	defer tick.Stop()
+	tick := time.Tick(uploadLook)
 	for {
 		select {
 		case <-r.life.Done():
 			return
 		case <-t.eased:
 			t.give(time.Now())
-		case now := <-tick.C:
+		case now := <-tick:
 			lacks, moves := t.check(now)
 			switch {
 			case lacks <= 0:

@@ -308,13 +308,12 @@ func (l *live) watch(ctx context.Context) {
 
 // watchStreams checks the streams until all streams and previews have ended.
 func (l *live) watchStreams(ctx context.Context) {
-	tick := time.NewTicker(checkEvery)
-	defer tick.Stop()
+	tick := time.Tick(checkEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		l.previews.endIdle()
 		streams := l.all()

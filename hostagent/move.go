@@ -335,8 +335,7 @@ func (in *arrival) run(a *Agent, open routing.Open) bool {
 	if m == nil || !m.c.isFor(open) {
 		return false
 	}
-	look := time.NewTicker(time.Second)
-	defer look.Stop()
+	look := time.Tick(time.Second)
 	for range leaveLineLooks {
 		select {
 		case <-m.left:
@@ -347,7 +346,7 @@ func (in *arrival) run(a *Agent, open routing.Open) bool {
 			return false
 		case <-a.life.Done():
 			return false
-		case <-look.C:
+		case <-look:
 		}
 	}
 	return false

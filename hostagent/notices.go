@@ -75,8 +75,7 @@ func (cfg *Config) tells(session string) bool {
 }
 
 func (a *Agent) report(ctx context.Context, conn *broker.Conn) {
-	every := time.NewTicker(noticeEvery)
-	defer every.Stop()
+	every := time.Tick(noticeEvery)
 	login := conn.NextLogin()
 	for failures, always := 0, false; ; {
 		var again <-chan time.Time
@@ -101,7 +100,7 @@ func (a *Agent) report(ctx context.Context, conn *broker.Conn) {
 		case <-login: // the new relay may not have any events
 			login, always = conn.NextLogin(), true
 		case <-wake:
-		case <-every.C:
+		case <-every:
 			always = true
 		}
 	}

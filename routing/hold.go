@@ -243,13 +243,12 @@ func (c *AgentConn) Reserve(done <-chan struct{}, n int) error {
 	a.turns = append(a.turns, t)
 	a.eased()
 	a.mu.Unlock()
-	look := time.NewTicker(time.Second)
-	defer look.Stop()
+	look := time.Tick(time.Second)
 	for {
 		select {
 		case <-t.ready:
 			return nil
-		case <-look.C:
+		case <-look:
 			if t.ended() {
 				return ErrConnClosed
 			}

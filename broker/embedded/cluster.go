@@ -187,13 +187,12 @@ func (s *Server) Linked() bool { return s.nats.NumRoutes() > 0 }
 
 // AwaitRoute returns when a different server of the cluster is connected, or ctx ends.
 func (s *Server) AwaitRoute(ctx context.Context) error {
-	tick := time.NewTicker(routePoll)
-	defer tick.Stop()
+	tick := time.Tick(routePoll)
 	for !s.Linked() {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 	return nil

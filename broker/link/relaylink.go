@@ -167,8 +167,7 @@ func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic Rela
 
 // handshake sends hellos until the host-agent answers, for at most the resume window.
 func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
-	retry := time.NewTicker(l.cfg.Retry)
-	defer retry.Stop()
+	retry := time.Tick(l.cfg.Retry)
 	limit := time.NewTimer(l.cfg.Link.Resume)
 	defer limit.Stop()
 	l.offer()
@@ -178,7 +177,7 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 			return Hello{}, context.Cause(ctx)
 		case <-limit.C:
 			return Hello{}, ErrSilent
-		case <-retry.C:
+		case <-retry:
 			l.offer()
 		case msg := <-l.in:
 			answer, done, err := l.answer(msg.Data)
@@ -312,8 +311,7 @@ func (l *RelayLink) End(ctx context.Context) {
 	if bound == nil {
 		return // Run has not opened the link yet
 	}
-	again := time.NewTicker(l.cfg.Retry)
-	defer again.Stop()
+	again := time.Tick(l.cfg.Retry)
 	for {
 		l.bye(bound)
 		bound.probe() // a host-agent that has received the bye answers with its own, because it knows no such link
@@ -322,7 +320,7 @@ func (l *RelayLink) End(ctx context.Context) {
 			return
 		case <-ctx.Done():
 			return
-		case <-again.C:
+		case <-again:
 		}
 	}
 }

@@ -54,13 +54,12 @@ func (v *view) followOnce(ctx context.Context) error {
 	}
 	defer watch.Stop()
 	began := time.Now()
-	stale := time.NewTicker(v.r.beatEvery)
-	defer stale.Stop()
+	stale := time.Tick(v.r.beatEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-stale.C:
+		case <-stale:
 			if v.watchStalled(began) {
 				return errors.New("registry store: the watch has stalled")
 			}

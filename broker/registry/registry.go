@@ -465,8 +465,7 @@ func (r *Registry) Degraded() string {
 
 // run does periodic work and notifies subscribers until ctx ends.
 func (r *Registry) run(ctx context.Context) {
-	turn := time.NewTicker(min(time.Second, r.cfg.LeaseTTL/sweepShare))
-	defer turn.Stop()
+	turn := time.Tick(min(time.Second, r.cfg.LeaseTTL/sweepShare))
 	for {
 		select {
 		case <-ctx.Done():
@@ -476,7 +475,7 @@ func (r *Registry) run(ctx context.Context) {
 		case p := <-r.prober.probed:
 			r.prober.take(p)
 		case <-r.wake:
-		case <-turn.C:
+		case <-turn:
 			r.turn(time.Now())
 		}
 		r.notifySubscribers()

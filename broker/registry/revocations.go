@@ -354,8 +354,7 @@ func (r *Revocations) notify() {
 
 // run saves changes and removes expired revocations until ctx ends.
 func (r *Revocations) run(ctx context.Context) {
-	prune := time.NewTicker(pruneEvery)
-	defer prune.Stop()
+	prune := time.Tick(pruneEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -364,7 +363,7 @@ func (r *Revocations) run(ctx context.Context) {
 			}
 			return
 		case <-r.wake:
-		case now := <-prune.C:
+		case now := <-prune:
 			r.prune(now)
 		}
 		if err := r.save(); err != nil {

@@ -155,8 +155,7 @@ func (rv *revoker) catchUp(ctx context.Context, v *view) bool {
 	if err != nil {
 		return false
 	}
-	look := time.NewTicker(catchUpEvery)
-	defer look.Stop()
+	look := time.Tick(catchUpEvery)
 	for {
 		if v.hasSeen(rev) {
 			return true
@@ -164,7 +163,7 @@ func (rv *revoker) catchUp(ctx context.Context, v *view) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-look.C:
+		case <-look:
 		}
 	}
 }

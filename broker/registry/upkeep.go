@@ -95,11 +95,10 @@ func (u *upkeep) lostLeases() map[string]string {
 
 // run writes this relay's session regularly and maintains the store, until ctx ends.
 func (u *upkeep) run(ctx context.Context) {
-	tick := time.NewTicker(u.r.beatEvery)
-	defer tick.Stop()
+	tick := time.Tick(u.r.beatEvery)
 	tended, written := time.Now(), time.Now()
 	for {
-		next := tick.C
+		next := tick
 		switch full := u.noRoom() != nil; {
 		case full:
 			if !u.checkRoom() {

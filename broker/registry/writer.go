@@ -101,8 +101,7 @@ func (w *writer) refresh(ctx context.Context, key string) error {
 // run writes this relay's changes to the store until ctx ends: client counts every
 // clientsEvery, all other changes at once.
 func (w *writer) run(ctx context.Context) {
-	soft := time.NewTicker(clientsEvery)
-	defer soft.Stop()
+	soft := time.Tick(clientsEvery)
 	var again <-chan time.Time
 	for {
 		all := false
@@ -111,7 +110,7 @@ func (w *writer) run(ctx context.Context) {
 			return
 		case <-w.wake:
 		case <-again:
-		case <-soft.C:
+		case <-soft:
 			all = true
 		}
 		again = nil

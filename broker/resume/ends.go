@@ -150,14 +150,13 @@ const sweepEvery = time.Second
 // Run ends streams whose client has been absent for too long. When ctx ends, it ends all
 // streams.
 func (r *Relay) Run(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
+	tick := time.Tick(sweepEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			_ = r.Close()
 			return
-		case now := <-tick.C:
+		case now := <-tick:
 			for _, s := range r.all() {
 				s.Expire(now)
 				if s.Err() != nil {

@@ -390,13 +390,12 @@ var errOther = errors.New("the stream was replaced")
 // tend removes expired records from memory. It returns when the stream was replaced or
 // deleted.
 func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
-	tick := time.NewTicker(tendEvery)
-	defer tick.Stop()
+	tick := time.Tick(tendEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-tick:
 		}
 		info, err := within(ctx, stream.Info)
 		if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !info.Created.Equal(created) {

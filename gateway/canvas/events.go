@@ -61,8 +61,7 @@ func refuseForNow(r *http.Request, answer func()) {
 // to forward or the hold time is over.
 func (c *Canvases) serveEvents(w http.ResponseWriter, r *http.Request) {
 	over := time.After(c.hold)
-	retry := time.NewTicker(holdRetry)
-	defer retry.Stop()
+	retry := time.Tick(holdRetry)
 	ctx := r.Context()
 	for {
 		events := &eventRequest{}
@@ -71,7 +70,7 @@ func (c *Canvases) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		select {
-		case <-retry.C:
+		case <-retry:
 		case <-over:
 			panic(http.ErrAbortHandler)
 		case <-ctx.Done():

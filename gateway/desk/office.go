@@ -79,13 +79,12 @@ func (o *Office) Also(stop func()) { o.stop = append(o.stop, stop) }
 // Every calls do once per pause, one call at a time, until Close.
 func (o *Office) Every(pause time.Duration, do func(context.Context)) {
 	o.running.Go(func() {
-		tick := time.NewTicker(pause)
-		defer tick.Stop()
+		tick := time.Tick(pause)
 		for {
 			select {
 			case <-o.ctx.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 				do(o.ctx)
 			}
 		}

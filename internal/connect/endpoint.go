@@ -138,13 +138,12 @@ func (e *Endpoint) Serve(ctx context.Context, l net.Listener) error {
 
 // watchTokens ends connections whose token was revoked, until ctx ends.
 func (e *Endpoint) watchTokens(ctx context.Context) {
-	tick := time.NewTicker(revokedEvery)
-	defer tick.Stop()
+	tick := time.Tick(revokedEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 			list, err := e.cfg.Tokens.List()
 			if err != nil {
 				e.cfg.Log.Warn("local tokens unreadable", "effect", "open connections continue", "error", err)

@@ -181,13 +181,12 @@ func (e *sealedEnd) live() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		tick := time.NewTicker(sealTick)
-		defer tick.Stop()
+		tick := time.Tick(sealTick)
 		for beat := sealed.Beat / sealTick; ; beat-- {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 			}
 			if !e.away() && time.Duration(e.silent.Add(1))*sealTick > sealSilence {
 				_ = e.present().CloseNow()

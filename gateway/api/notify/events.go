@@ -159,8 +159,7 @@ func (e *eventStream) sayAll(items []notify.Item) error {
 // follow sends events until the client disconnects, its token is no longer valid, the
 // relay stops, or streamLife has passed.
 func (e *eventStream) follow(r *http.Request) {
-	beat := time.NewTicker(StreamBeat)
-	defer beat.Stop()
+	beat := time.Tick(StreamBeat)
 	end := time.After(min(streamLife, time.Until(e.who.Expires)))
 	revoked := make(chan struct{}, 1)
 	unsubscribe := e.api.Caller.Revoked.Subscribe(func() {
@@ -182,7 +181,7 @@ func (e *eventStream) follow(r *http.Request) {
 		select {
 		case <-more:
 		case <-revoked:
-		case <-beat.C:
+		case <-beat:
 			if e.say(":\n\n") != nil {
 				return
 			}

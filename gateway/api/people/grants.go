@@ -20,14 +20,13 @@ func (a *API) EndGrants(ctx context.Context) {
 	if a.People == nil {
 		return
 	}
-	tick := time.NewTicker(grantsEvery)
-	defer tick.Stop()
+	tick := time.Tick(grantsEvery)
 	for {
 		a.ExpireGrants()
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }
