@@ -104,6 +104,16 @@ func WriteError(w http.ResponseWriter, status int, err error) {
 	WriteJSON(w, status, map[string]string{"error": err.Error()})
 }
 
+// ReadJSON decodes a request's body into the variable into. If that fails, it responds with the
+// error want and returns false.
+func ReadJSON(w http.ResponseWriter, r *http.Request, into any, want string) bool {
+	err := json.NewDecoder(r.Body).Decode(into)
+	if err != nil {
+		WriteError(w, http.StatusBadRequest, errors.New(want))
+	}
+	return err == nil
+}
+
 // RefuseDraining responds to a request that arrives while the relay stops.
 func RefuseDraining(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")

@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 
@@ -111,8 +110,7 @@ func (a *API) serveNotify(w http.ResponseWriter, _ *http.Request, who auth.Clien
 
 func (a *API) serveSetTarget(w http.ResponseWriter, r *http.Request, who auth.Client) {
 	var target notify.Target
-	if err := json.NewDecoder(r.Body).Decode(&target); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want a JSON notification target with kind, url and so on"))
+	if !authn.ReadJSON(w, r, &target, "body: want a JSON notification target with kind, url and so on") {
 		return
 	}
 	target.ID = r.PathValue("id")
@@ -151,8 +149,7 @@ func (a *API) serveTimes(w http.ResponseWriter, r *http.Request, who auth.Client
 		Quiet *notify.Quiet `json:"quiet"`
 		Mutes []notify.Mute `json:"mutes"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want JSON with quiet and mutes"))
+	if !authn.ReadJSON(w, r, &body, "body: want JSON with quiet and mutes") {
 		return
 	}
 	if err := a.notifier.SetTimes(who, body.Quiet, body.Mutes); err != nil {

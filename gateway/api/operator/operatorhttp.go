@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,8 +49,7 @@ func (a *API) Routes(mux *http.ServeMux) {
 
 func (a *API) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	var ask RevokeRequest
-	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want a revocation in JSON"))
+	if !authn.ReadJSON(w, r, &ask, "body: want a revocation in JSON") {
 		return
 	}
 	rev, err := a.revocation(r.Context(), ask)
@@ -88,8 +86,7 @@ func (a *API) serveRevocations(w http.ResponseWriter, _ *http.Request) {
 
 func (a *API) serveForget(w http.ResponseWriter, r *http.Request) {
 	var ask struct{ Tenant, Host string }
-	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want a host in JSON"))
+	if !authn.ReadJSON(w, r, &ask, "body: want a host in JSON") {
 		return
 	}
 	err := a.Forget(r.Context(), ask.Tenant, ask.Host)
@@ -114,8 +111,7 @@ func (a *API) serveForget(w http.ResponseWriter, r *http.Request) {
 // token, so a caller cannot forge them.
 func (a *API) serveShare(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Token string }
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body: want a token in JSON"))
+	if !authn.ReadJSON(w, r, &body, "body: want a token in JSON") {
 		return
 	}
 	who, err := a.Caller.VerifyClient(r.Context(), body.Token)

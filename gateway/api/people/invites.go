@@ -1,7 +1,6 @@
 package people
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -135,8 +134,7 @@ func (a *invitations) serveInvite(w http.ResponseWriter, r *http.Request, who pe
 		Level   auth.Access
 		Hosts   []string
 	}
-	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with subject, level and hosts"))
+	if !authn.ReadJSON(w, r, &ask, "body is not JSON with subject, level and hosts") {
 		return
 	}
 	who, _, err := a.granter(who, device)
@@ -211,8 +209,7 @@ func SetupLink(base, secret string) string { return base + "/setup#" + secret }
 // has the relay's keys, requests it.
 func (a *invitations) serveOperatorInvite(w http.ResponseWriter, r *http.Request) {
 	var ask struct{ Tenant, Subject string }
-	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with tenant and subject"))
+	if !authn.ReadJSON(w, r, &ask, "body is not JSON with tenant and subject") {
 		return
 	}
 	a.invite(w, r, people.Invite{Person: OwnerOf(ask.Tenant, ask.Subject), Expires: time.Now().Add(InviteTTL)}, "relay setup-link")

@@ -2,7 +2,6 @@ package people
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -216,8 +215,7 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 		Replace    bool
 		Level      auth.Access
 	}
-	if err := json.NewDecoder(r.Body).Decode(&say); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with approve, code, host and level"))
+	if !authn.ReadJSON(w, r, &say, "body is not JSON with approve, code, host and level") {
 		return
 	}
 	who, _, err := a.granter(who, device)
@@ -315,8 +313,7 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 		Seconds  int
 		Program  string // that will use the token, for the audit
 	}
-	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with level, hosts, channels and seconds"))
+	if !authn.ReadJSON(w, r, &ask, "body is not JSON with level, hosts, channels and seconds") {
 		return
 	}
 	who, until, err := a.granter(who, device)

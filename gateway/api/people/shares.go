@@ -104,8 +104,7 @@ func (a *shares) serveMakeShare(w http.ResponseWriter, r *http.Request, who peop
 		return
 	}
 	var ask shareAsk
-	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is not JSON with host, session, level, seconds and people"))
+	if !authn.ReadJSON(w, r, &ask, "body is not JSON with host, session, level, seconds and people") {
 		return
 	}
 	a.makeShare(w, r, who, device, until, ask)
