@@ -163,6 +163,8 @@ func (c *shareCmd) makeSealed(ctx context.Context, sharing *hostagent.Sharing, c
 	}
 	defer func() {
 		if err != nil {
+			ctx, cancel := afterEnd(ctx)
+			defer cancel()
 			_, ended := control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "remove", Device: made.ID})
 			err = errors.Join(err, ended)
 		}
@@ -194,8 +196,16 @@ func tried(ctx context.Context, sharing *hostagent.Sharing, link hostagent.Link,
 	if err == nil {
 		return nil
 	}
+	ctx, cancel := afterEnd(ctx)
+	defer cancel()
 	_, kept := sharing.TakeBack(ctx, link.ID)
 	return errors.Join(err, kept)
+}
+
+// afterEnd returns a context for taking back what a command has made, also if an interrupt
+// has ended the command.
+func afterEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }
 
 type sharesCmd struct {
@@ -228,7 +238,7 @@ func (c *sharesCmd) Run(ctx context.Context, s *streams) error {
 		for _, viewer := range one.Watching {
 			there = append(there, viewer.Address)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d of %d  %s\n", one.ID, printable(one.Session), one.Level, printable(one.By),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d of %d  %s\n", printable(one.ID), printable(one.Session), printable(one.Level), printable(one.By),
 			one.Expires.Local().Format(time.DateTime), len(one.Watching), one.People, printable(strings.Join(there, " ")))
 	}
 	return table.Flush()

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -12,6 +16,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/hostagent"
+	"ahprelay/internal/sealed"
 	"ahprelay/test/refclient"
 )
 
@@ -171,6 +176,67 @@ func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 		if list, err := sharing.List(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("after unshare of the relay's link to %s, the relay has %v, %v; want no link", test.session, list, err)
 		}
+	}
+}
+
+// TestInterruptedShareLeavesNoLink interrupts share when the relay has the link, and, for a
+// sealed host, when the host has it. No link exists afterwards.
+func TestInterruptedShareLeavesNoLink(t *testing.T) {
+	t.Parallel()
+	relay, token, _, stop := runHostAgent(t)
+	defer stop()
+	sharing := &hostagent.Sharing{Relays: []string{relay.URL()}, Token: (&hostFlags{TokenFile: token}).token}
+	link, err := sharing.Share(t.Context(), hostagent.ShareAsk{Session: "demo:/1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := tried(ctx, sharing, link, "demo:/1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("share that is interrupted at the relay = %v; want the interrupt", err)
+	}
+	if list, err := sharing.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("after an interrupted share, the relay has %v, %v; want no link", list, err)
+	}
+
+	device, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := sealed.LinkKeys(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := make(chan string, 1)
+	host := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var order hostagent.DeviceOrder
+		_ = json.NewDecoder(r.Body).Decode(&order)
+		if order.Do == "remove" {
+			removed <- order.Device
+		}
+		_ = json.NewEncoder(w).Encode(hostagent.SealedLink{ID: "made", HostKey: base64.RawURLEncoding.EncodeToString(make([]byte, sealed.KeySize)), Keys: keys})
+	})}
+	go func() { _ = host.Serve(listener) }()
+	defer host.Close()
+	ctx, cancel = context.WithCancel(t.Context())
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { cancel() }))
+	defer slow.Close()
+	sharing.Relays = []string{slow.URL}
+	if _, err := (&shareCmd{}).makeSealed(ctx, sharing, hostagent.Control{Path: path}, "demo:/1"); err == nil {
+		t.Error("share that is interrupted at a sealed host has made a link; want the interrupt")
+	}
+	select {
+	case id := <-removed:
+		if id != "made" {
+			t.Errorf("share removes %q at the host; want the link that it has made", id)
+		}
+	default:
+		t.Error("the sealed host keeps the link of an interrupted share")
 	}
 }
 
