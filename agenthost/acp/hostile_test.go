@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -327,6 +328,32 @@ func TestShownOutputEndsWithItsTurn(t *testing.T) {
 		t.Errorf("after the turn, the host's terminals are %s; want one that has ended", text)
 	}
 	good.works()
+}
+
+// TestOutputWhileTheTurnEnds has a command's first output arrive while the turn ends. The race
+// detector judges the test, and the output ends with the next turn at the latest.
+func TestOutputWhileTheTurnEnds(t *testing.T) {
+	c, _ := captured(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 50 {
+		late := &tool{}
+		c.mu.Lock()
+		c.tools = map[string]*tool{"late": late}
+		c.mu.Unlock()
+		var end sync.WaitGroup
+		end.Go(func() { c.endTurn(t.Context()) })
+		if !c.feed(late, toolMeta{Output: &terminalMeta{ID: "late", Data: "text"}}) {
+			t.Fatal("the output is not shown")
+		}
+		end.Wait()
+		c.mu.Lock()
+		c.takeTurnLocked(nil)
+		c.mu.Unlock()
+		if _, err := late.shown.Wait(ctx); err != nil {
+			t.Fatalf("waiting for the end of the output in the next turn: %v; want its end", err)
+		}
+	}
 }
 
 // TestChildrenOfADeadAgent uses an agent that dies, and whose child process holds the

@@ -147,8 +147,11 @@ func (c *conversation) feed(t *tool, meta toolMeta) (opened bool) {
 		output = meta.Output
 	}
 	if t.shown == nil && (meta.Info != nil || output != nil) {
-		t.shown = c.chat.ShowOutput(cmp.Or(t.title, "Terminal"))
-		opened = t.shown != nil
+		shown := c.chat.ShowOutput(cmp.Or(t.title, "Terminal"))
+		c.mu.Lock()
+		t.shown = shown // read by the end of the turn
+		c.mu.Unlock()
+		opened = shown != nil
 	}
 	if t.shown == nil {
 		return false
