@@ -75,14 +75,17 @@ func turnsFile(t *testing.T, dir string) string {
 	return filepath.Join(filepath.Dir(found[0]), hex.EncodeToString(sum[:12])+".turns")
 }
 
+// answer is the turn of an agent that answers each message at once.
+func answer(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+	turn.Text("", "answer to "+p.Text)
+	return agenthost.End{}, nil
+}
+
 // TestTurnThatWasNotStoredIsStoredLater has a storage that fails at the end of a turn, as a full disk does. After
 // a later turn, which is stored, the first turn must be in this host and in the next.
 func TestTurnThatWasNotStoredIsStoredLater(t *testing.T) {
 	dir := t.TempDir()
-	agent := newFake(func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
-		turn.Text("", "answer to "+p.Text)
-		return agenthost.End{}, nil
-	})
+	agent := newFake(answer)
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
 	file := turnsFile(t, dir)
 	if err := os.Mkdir(file, 0o700); err != nil {
@@ -166,10 +169,7 @@ func TestLongInterruptedTurnKeepsItsEnd(t *testing.T) {
 // chat must have its turns.
 func TestHistoryIsReadAgain(t *testing.T) {
 	dir := t.TempDir()
-	agent := newFake(func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
-		turn.Text("", "answer to "+p.Text)
-		return agenthost.End{}, nil
-	})
+	agent := newFake(answer)
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
 	c.prompt("t1", "one")
 	c.until("chat/turnComplete")

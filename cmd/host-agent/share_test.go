@@ -113,7 +113,7 @@ func TestUnshareOfASealedHostNeedsItsHostAgent(t *testing.T) {
 
 // TestUnshareAtASealedHostShowsTheEndedLink revokes links of a sealed host by their IDs. A relay that names the right
 // link has it ended at the host. If a relay names none of the host's links, unshare fails, because the host
-// still admits the link's holders. A link whose time is over admits nobody, and is not ended. The relay ends its own link in
+// still admits the link's holders. An expired link admits no device, and is not ended. The relay ends its own link in
 // any case, also if the host cannot end the link.
 func TestUnshareAtASealedHostShowsTheEndedLink(t *testing.T) {
 	t.Parallel()

@@ -183,8 +183,8 @@ test('a slow network delays the list of items, and does not prevent it', async (
   assert.deepEqual(await answer(1, 'second'), ['third']);
 });
 
-// Opens a page whose first request for what it needs is lost, as on a bad network. The page must try again, and offer to
-// leave items without a reload.
+// Opens a page on a bad network, which loses the first request for the person's name. The page must repeat the request, and
+// offer to leave items without a reload.
 test('items are loaded again after a failure', async (t) => {
   Object.assign(globalThis, { indexedDB: database(), localStorage: { getItem: () => null } });
   t.after(() => { delete (globalThis as any).localStorage; });

@@ -199,9 +199,9 @@ func TestNewSessionKeepsItsFormOverADrop(t *testing.T) {
 	p.wants("#chat-note", "No messages yet.")
 }
 
-// TestFilesThatAreNotAttachedAreReported drops a file that cannot be read among others, as
-// a phone gives one whose content is in a cloud, and then too many files. The page attaches
-// the others, and reports both.
+// TestFilesThatAreNotAttachedAreReported drops three files on the page. The page cannot
+// read the second, as with a phone's file in a cloud. Then it drops too many files. The page
+// attaches the readable files up to its limit, and reports both faults.
 func TestFilesThatAreNotAttachedAreReported(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -152,7 +152,7 @@ export async function accessToken() {
   return coming;
 }
 
-/** A request of the device that is signed in. Once more, with another token, if the relay refuses one before its end. */
+/** A request of the device that is signed in. If the relay refuses a token before its end, the request is repeated with a new token. */
 export async function call(method, path, json) {
   const self = await stored();
   for (let again = true; ; again = false) {
