@@ -2,10 +2,15 @@ package ahprelay
 
 import (
 	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"ahprelay/test/procs"
 )
 
 // floors are the packages from the bottom to the top. A package imports only
@@ -91,6 +96,27 @@ func TestSmallProgramsStaySmall(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestHostAgentStaysSmall fails if a release would refuse host-agent because of its size. The
+// program for the tests is 5 MB larger than a release's, which leaves out what package
+// packaging/release lists.
+func TestHostAgentStaysSmall(t *testing.T) {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		t.Skip("releases have a bound on linux_amd64 only")
+	}
+	dir, err := procs.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "host-agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 23_000_000
+	if info.Size() > most {
+		t.Errorf("host-agent has %d bytes, more than %d: a release has more than 18,000,000 then (go run . -only linux_amd64 in packaging/release)", info.Size(), most)
 	}
 }
 

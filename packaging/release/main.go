@@ -257,10 +257,13 @@ func (r *release) build(t target) (files []file, err error) {
 	}
 	for _, name := range programs {
 		path := filepath.Join(dir, name)
-		args := []string{"build", "-trimpath", "-modfile=" + modFile, "-buildvcs=false", "-ldflags=" + r.linkerFlags(), "-o", path}
+		flags := r.linkerFlags()
+		args := []string{"build", "-trimpath", "-modfile=" + modFile, "-buildvcs=false", "-o", path}
 		if name != "relay" {
 			args = append(args, "-tags=nethttpomithttp2") // WebSockets use HTTP/1.1, and every server has it: 0.6 MB less
+			flags += " -funcalign=16"                     // 32 leaves 0.15 MB empty between functions
 		}
+		args = append(args, "-ldflags="+flags)
 		cmd := exec.Command("go", append(args, "./cmd/"+name)...)
 		cmd.Dir, cmd.Stderr = r.root, os.Stderr
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+t.system, "GOARCH="+t.processor)
