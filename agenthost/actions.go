@@ -15,10 +15,11 @@ type plainAction struct {
 }
 
 type turnStartedAction struct {
-	Type      string          `json:"type"`
-	TurnID    string          `json:"turnId"`
-	StartedAt string          `json:"startedAt"`
-	Message   json.RawMessage `json:"message"`
+	Type            string          `json:"type"`
+	TurnID          string          `json:"turnId"`
+	StartedAt       string          `json:"startedAt"`
+	Message         json.RawMessage `json:"message"`
+	QueuedMessageID string          `json:"queuedMessageId,omitempty"` // a waiting message that the turn takes
 }
 
 // A PartAction adds a part. Part is JSON, or a part type of this package.

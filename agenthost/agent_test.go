@@ -402,6 +402,28 @@ func TestWaitingMessagesFollowTheReducers(t *testing.T) {
 	}
 }
 
+// TestTurnTakesItsWaitingMessage has a client begin a turn with a waiting message, to send it at once. AHP's
+// reducers then remove the message, so it must no longer wait, and no further turn may begin with it.
+func TestTurnTakesItsWaitingMessage(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, p agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+		if p.Text != "queued" {
+			<-ctx.Done()
+		}
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "one")
+	for _, kind := range []string{"queued", "steering"} {
+		c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/pendingMessageSet","kind":%q,"id":%q,"message":{"text":%q}}`, kind, kind, kind))
+	}
+	for _, kind := range []string{"steering", "queued"} {
+		c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/turnStarted","turnId":%q,"startedAt":"2026-01-01T00:00:00.000Z","queuedMessageId":%q,"message":{"text":%q}}`, kind, kind, kind))
+	}
+	c.until("chat/turnComplete")
+	if state := c.chatState(); state["queuedMessages"] != nil || state["steeringMessage"] != nil || state["activeTurn"] != nil {
+		t.Errorf("after their turns, the messages %v and %v wait, and the turn %v runs; want none", state["queuedMessages"], state["steeringMessage"], state["activeTurn"])
+	}
+}
+
 // TestTurnsThatTheAgentRemembersStay removes the turns after the first. The agent would still remember them, so the
 // host must reject the action and keep the turns.
 func TestTurnsThatTheAgentRemembersStay(t *testing.T) {

@@ -244,6 +244,9 @@ func (ch *chat) reduce(action any) {
 		ch.active = &turn{ID: a.TurnID, StartedAt: a.StartedAt, Message: a.Message, ResponseParts: []any{}, started: now}
 		ch.failed = false
 		ch.touch(now)
+		if a.QueuedMessageID != "" {
+			ch.takeLocked(a.QueuedMessageID)
+		}
 	case turnEndAction:
 		if ch.active != nil && ch.active.ID == a.TurnID {
 			ch.endTurn(a)

@@ -147,6 +147,9 @@ func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string
 	ch.seat.endUnaskedLocked()
 	ch.stopLocked()
 	ch.applyLocked(a, env)
+	if a.QueuedMessageID != "" {
+		ch.session.saveLocked() // after the turn's beginning, so that no crash loses the message
+	}
 	if s := ch.session; s.title == "" {
 		s.setTitleLocked(titleOf(prompt))
 		s.saveLocked()

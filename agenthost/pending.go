@@ -88,20 +88,21 @@ func (ch *chat) nextLocked() {
 	if ch.active != nil || ch.steering == nil && len(ch.queued) == 0 {
 		return
 	}
-	var m pendingMessage
-	if ch.steering != nil {
-		m, ch.steering = *ch.steering, nil
-	} else {
-		m, ch.queued = ch.queued[0], ch.queued[1:]
+	m := ch.steering
+	if m == nil {
+		m = &ch.queued[0]
 	}
 	h := ch.session.host
-	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), m.Message}
-	said := struct {
-		turnStartedAction
-		QueuedMessageID string `json:"queuedMessageId"`
-	}{a, m.ID}
-	ch.startTurnLocked(a, own(ch.uri, said), textOf(m.Message))
-	ch.session.saveLocked()
+	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), m.Message, m.ID}
+	ch.startTurnLocked(a, own(ch.uri, a), textOf(m.Message))
+}
+
+// takeLocked removes the waiting message with which a turn begins.
+func (ch *chat) takeLocked(id string) {
+	if ch.steering != nil && ch.steering.ID == id {
+		ch.steering = nil
+	}
+	ch.queued = slices.DeleteFunc(ch.queued, func(m pendingMessage) bool { return m.ID == id })
 }
 
 func textOf(message json.RawMessage) string {
