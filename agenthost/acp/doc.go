@@ -24,10 +24,10 @@
 //	agent_message_chunk, agent_thought_chunk  text and reasoning
 //	tool_call, tool_call_update a tool call with input, diffs and terminals
 //	session/request_permission  a question with the agent's own options
-//	$/cancel_request            the end of such a question
 //	plan, usage_update, notice  plan, usage, notice
 //	available_commands_update   slash commands
 //	elicitation/create          a form, or an address to visit
+//	$/cancel_request            the end of a question
 //	fs/*                        files below the conversation's folders
 //	terminal/*                  terminals of the host
 //

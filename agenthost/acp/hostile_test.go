@@ -529,3 +529,37 @@ func TestWithdrawnPermissionIsNotAsked(t *testing.T) {
 		t.Errorf("after the agent has withdrawn its request, the turn ends with %s: %s; want turnComplete, not allowed", end, k.last())
 	}
 }
+
+// TestWithdrawnPermissionCanBeAskedAgain has an agent withdraw a request for permission, and send an equal request at once.
+// People must be asked, and the second request must get their answer.
+func TestWithdrawnPermissionCanBeAskedAgain(t *testing.T) {
+	bad, good := hostile(t, nil)
+	for range 20 {
+		turn, end := bad.prompt("again"), false
+		for !end {
+			action := bad.until("chat/toolCallReady", "chat/turnComplete", "chat/error")
+			if action["options"] != nil {
+				bad.confirm(turn, action, true, "once")
+			}
+			end = action["type"] != "chat/toolCallReady"
+		}
+		if got := bad.last(); !strings.HasSuffix(got, " once") { // the first request may have an answer, too
+			t.Fatalf("the turn is\n%s\nwant it to end with the answer once to the second request", got)
+		}
+	}
+	good.works()
+}
+
+// TestWithdrawnQuestionEnds has an agent withdraw a question. The question must no longer wait for an answer.
+func TestWithdrawnQuestionEnds(t *testing.T) {
+	c, k := captured(t)
+	k.prompt("ask")
+	k.until("chat/inputRequested")
+	c.Notify("$/cancel_request", json.RawMessage(`{"requestId":1}`)) // the agent's first request
+	if got := k.until("chat/inputCompleted", "chat/turnComplete")["response"]; got != "cancel" {
+		t.Errorf("the withdrawn question has the response %v; want cancel", got)
+	}
+	if end := k.end(); end != "turnComplete" || !strings.Contains(k.last(), "no answer: elicitation/create: the request was cancelled") {
+		t.Errorf("after the agent has withdrawn its question, the turn ends with %s: %s; want turnComplete, no answer", end, k.last())
+	}
+}

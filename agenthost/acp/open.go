@@ -51,7 +51,7 @@ type conversation struct {
 	terminals map[string]*agenthost.AgentTerminal // by the agent's id
 	released  []*agenthost.AgentTerminal          // the latest, for tool calls; at most maxTerminals
 	tools     map[string]*tool                    // of the turn
-	asked     []*permission                       // waiting for an answer
+	asked     []*openRequest
 }
 
 // opened is the answer to session/new, load, resume and fork.

@@ -29,17 +29,28 @@ func (c *conversation) Request(r *acp.Request) {
 	}
 }
 
-// A permission is a permission request of the agent that waits for an answer.
-type permission struct {
-	tool     string         // the tool call
-	content  string         // all parameters
-	requests []*acp.Request // equal requests
-	done     chan struct{}  // closed when it is answered
-	withdraw func()         // ends the question
+// An openRequest is a request for permission, or a question, that waits for a person's answer.
+type openRequest struct {
+	tool     string          // the tool call; "" for a question
+	content  string          // all parameters; "" for a question
+	requests []*acp.Request  // equal requests; none if the agent has withdrawn them
+	done     chan struct{}   // closed when it is answered
+	ctx      context.Context // ends with the turn, or when the agent has withdrawn all requests
+	withdraw func()          // ends ctx
 }
 
-// withdraw handles $/cancel_request: it ends the question for a permission that the agent no longer
-// needs.
+// openLocked records a request of the agent that waits for an answer during a turn.
+func openLocked(c *conversation, turn *agenthost.Turn, tool, content string, r *acp.Request) *openRequest {
+	ctx, end := context.WithCancel(turn.Context())
+	open := &openRequest{tool, content, []*acp.Request{r}, make(chan struct{}), ctx, end}
+	c.asked = append(c.asked, open)
+	return open
+}
+
+// errWithdrawn answers a request that the agent has withdrawn.
+var errWithdrawn = &acp.Error{Code: acp.CodeCancelled, Message: "the request was cancelled"}
+
+// withdraw handles $/cancel_request: it ends a question when the agent has withdrawn all its equal requests.
 func withdraw(c *conversation, params json.RawMessage) {
 	var n acp.CancelRequestNotification
 	if acp.Decode(params, &n) != nil {
@@ -52,7 +63,7 @@ func withdraw(c *conversation, params json.RawMessage) {
 		if i < 0 {
 			continue
 		}
-		p.requests[i].Reply(cancelled, nil)
+		p.requests[i].Reply(nil, errWithdrawn)
 		if p.requests = slices.Delete(p.requests, i, i+1); len(p.requests) == 0 {
 			p.withdraw()
 		}
@@ -78,25 +89,17 @@ func (c *conversation) permission(r *acp.Request) {
 	turn := c.current(true)
 	c.mu.Lock()
 	past := c.past
-	var before []*permission
-	for _, other := range c.asked {
-		if other.tool == p.ToolCall.ToolCallID {
-			before = append(before, other)
-		}
-		if other.content == string(r.Params) {
-			other.requests = append(other.requests, r)
-			c.mu.Unlock()
-			return
-		}
+	before, joined := joinLocked(c, p.ToolCall.ToolCallID, r)
+	if joined {
+		c.mu.Unlock()
+		return
 	}
 	if turn == nil || past {
 		c.mu.Unlock()
 		r.Reply(cancelled, nil)
 		return
 	}
-	ctx, end := context.WithCancel(turn.Context())
-	asked := &permission{p.ToolCall.ToolCallID, string(r.Params), []*acp.Request{r}, make(chan struct{}), end}
-	c.asked = append(c.asked, asked)
+	open := openLocked(c, turn, p.ToolCall.ToolCallID, string(r.Params), r)
 	c.mu.Unlock()
 	var options []agenthost.PermissionOption
 	for _, o := range p.Options {
@@ -107,28 +110,43 @@ func (c *conversation) permission(r *acp.Request) {
 	}
 	update := c.tool(p.ToolCall)
 	go func() {
-		defer end()
 		for _, other := range before {
 			<-other.done
 		}
-		id, err := turn.Ask(ctx, update, options)
+		id, err := turn.Ask(open.ctx, update, options)
 		answer := cancelled
 		if err == nil {
 			answer.Outcome = acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeSelected, OptionID: id}
 		}
-		for _, request := range c.answered(asked) {
-			request.Reply(answer, nil)
-		}
+		c.answered(open, answer)
 	}()
 }
 
-// answered removes a permission, and returns its requests.
-func (c *conversation) answered(p *permission) []*acp.Request {
+// joinLocked adds a request for permission to an equal one that waits. If there is none, it returns the requests for the same
+// tool call.
+func joinLocked(c *conversation, tool string, r *acp.Request) (before []*openRequest, joined bool) {
+	for _, other := range c.asked {
+		if other.content == string(r.Params) && len(other.requests) > 0 {
+			other.requests = append(other.requests, r)
+			return nil, true
+		}
+		if other.tool == tool && other.content != "" {
+			before = append(before, other)
+		}
+	}
+	return before, false
+}
+
+// answered answers an open request, and removes it.
+func (c *conversation) answered(open *openRequest, answer any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(p.done)
-	c.asked = slices.DeleteFunc(c.asked, func(other *permission) bool { return other == p })
-	return p.requests
+	for _, r := range open.requests {
+		r.Reply(answer, nil)
+	}
+	open.withdraw()
+	close(open.done)
+	c.asked = slices.DeleteFunc(c.asked, func(other *openRequest) bool { return other == open })
 }
 
 // file serves a read or write of a file below the chat's folders.
@@ -296,16 +314,15 @@ func (c *conversation) question(r *acp.Request) {
 	var p acp.CreateElicitationRequest
 	turn := c.current(true)
 	c.mu.Lock()
-	past := c.past
-	c.mu.Unlock()
-	if acp.Decode(r.Params, &p) != nil || turn == nil || past {
+	defer c.mu.Unlock()
+	if acp.Decode(r.Params, &p) != nil || turn == nil || c.past {
 		r.Reply(acp.CreateElicitationResponse{Action: acp.CreateElicitationResponseCancel}, nil)
 		return
 	}
-	question := questionOf(p, r.Params)
+	question, open := questionOf(p, r.Params), openLocked(c, turn, "", "", r)
 	go func() {
-		answer, err := turn.Question(turn.Context(), question)
-		r.Reply(answerOf(answer, err, question), nil)
+		answer, err := turn.Question(open.ctx, question)
+		c.answered(open, answerOf(answer, err, question))
 	}()
 }
 

@@ -66,6 +66,7 @@ const (
 	CodeInternal       = -32603
 	CodeAuthRequired   = -32000
 	CodeNotFound       = -32002
+	CodeCancelled      = -32800
 )
 
 // An Error is an error answer.

@@ -25,6 +25,7 @@
 //	garbage            prints lines without JSON, then answers
 //	long N             says a text of N bytes in one line
 //	twice              asks for the same permission in two requests at once
+//	again              asks for permission, withdraws the request, and asks the same again at once
 //	late               ignores session/cancel for a while, and then speaks on
 //	never              ignores session/cancel, and never ends the turn
 //	die                exits during a tool call

@@ -136,24 +136,25 @@ func (s *session) recall() {
 // permit asks the client for permission. It waits for the answer and returns the chosen
 // option, or "".
 func (s *session) permit(ctx context.Context, call acp.ToolCallUpdate) string {
-	return s.request(call)(ctx)
+	return chosen(ctx, s.request(call))
 }
 
-// request asks the client for permission. The returned function waits for the answer
-// and returns the chosen option, or "".
-func (s *session) request(call acp.ToolCallUpdate) func(ctx context.Context) string {
-	sent := s.agent.conn.Begin("session/request_permission", acp.RequestPermissionRequest{SessionID: s.id, ToolCall: call, Options: []acp.PermissionOption{
+// request asks the client for permission.
+func (s *session) request(call acp.ToolCallUpdate) *acp.Pending {
+	return s.agent.conn.Begin("session/request_permission", acp.RequestPermissionRequest{SessionID: s.id, ToolCall: call, Options: []acp.PermissionOption{
 		{OptionID: "always", Name: "Always allow", Kind: acp.PermissionOptionKindAllowAlways},
 		{OptionID: "once", Name: "Yes, once", Kind: acp.PermissionOptionKindAllowOnce},
 		{OptionID: "no", Name: "No", Kind: acp.PermissionOptionKindRejectOnce},
 	}})
-	return func(ctx context.Context) string {
-		var result acp.RequestPermissionResponse
-		if sent.Wait(ctx, &result) != nil {
-			return ""
-		}
-		return result.Outcome.OptionID
+}
+
+// chosen waits for the answer to a request for permission. It returns the chosen option, or "".
+func chosen(ctx context.Context, sent *acp.Pending) string {
+	var result acp.RequestPermissionResponse
+	if sent.Wait(ctx, &result) != nil {
+		return ""
 	}
+	return result.Outcome.OptionID
 }
 
 // callID returns an id for a new tool call.
@@ -274,7 +275,13 @@ func (s *session) hostile(ctx context.Context, verb, more string) bool {
 		call := acp.ToolCallUpdate{ToolCallID: s.callID(), Title: "twice", Kind: acp.ToolKindExecute}
 		first, second := s.request(call), s.request(call)
 		s.say("asked twice")
-		s.say("answers: %s %s", first(ctx), second(ctx))
+		s.say("answers: %s %s", chosen(ctx, first), chosen(ctx, second))
+	case "again":
+		call := acp.ToolCallUpdate{ToolCallID: s.callID(), Title: "again", Kind: acp.ToolKindExecute}
+		first := s.request(call)
+		first.Cancel()
+		second := s.request(call)
+		s.say("answers: %s %s", chosen(ctx, first), chosen(ctx, second))
 	case "late":
 		s.say("I began.")
 		<-ctx.Done()
