@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -130,10 +132,8 @@ func (c *conversation) current(alone bool) *agenthost.Turn {
 		<-turn.Context().Done()
 		c.mu.Lock()
 	}
+	c.heard = time.Now()
 	if c.turn != nil && c.turn.Context().Err() == nil {
-		if c.quiet != nil {
-			c.quiet.Reset(c.agent.cfg.Quiet)
-		}
 		return c.turn
 	}
 	c.unaskedEndedLocked(c.turn)
@@ -155,21 +155,21 @@ func (c *conversation) current(alone bool) *agenthost.Turn {
 }
 
 // endUnasked ends a turn that began without a prompt, once the agent sends nothing,
-// unless a tool runs or waits.
+// unless a tool runs, or a tool or question waits.
 func (c *conversation) endUnasked(turn *agenthost.Turn) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.turn != turn || c.quiet == nil {
-		c.mu.Unlock()
 		return
 	}
-	for _, t := range c.tools {
-		if !t.ended {
-			c.quiet.Reset(c.agent.cfg.Quiet)
-			c.mu.Unlock()
-			return
-		}
+	wait := c.agent.cfg.Quiet - time.Since(c.heard) // an update may have arrived just now
+	if len(c.asked) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(c.tools)), func(t *tool) bool { return !t.ended }) {
+		wait = c.agent.cfg.Quiet
 	}
-	c.mu.Unlock()
+	if wait > 0 {
+		c.quiet.Reset(wait)
+		return
+	}
 	turn.End(agenthost.End{}, nil)
 }
 

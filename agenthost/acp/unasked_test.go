@@ -107,3 +107,48 @@ func TestWordsBetweenACancelAndItsEffect(t *testing.T) {
 		t.Error("words after the cancelled turn begin a turn of their own; want none")
 	}
 }
+
+// TestQuestionBehindATurn has the pause of an agent's own turn end while a question waits, and after its answer. The turn
+// must end only after the answer.
+func TestQuestionBehindATurn(t *testing.T) {
+	c, k := captured(t)
+	k.prompt("hello")
+	k.end()
+	turn := c.current(true)
+	if turn == nil {
+		t.Fatal("the agent's question begins no turn")
+	}
+	c.mu.Lock()
+	c.heard = time.Time{} // long ago
+	open := openLocked(c, turn, "", "", nil)
+	open.requests = nil
+	c.mu.Unlock()
+	if c.endUnasked(turn); turn.Context().Err() != nil {
+		t.Error("the turn ends while its question waits; want it to wait, too")
+	}
+	c.answered(open, nil)
+	if c.endUnasked(turn); turn.Context().Err() == nil {
+		t.Error("the turn goes on after the answer to its question; want its end after the pause")
+	}
+}
+
+// TestLastWordsOfAnUnaskedTurn has the pause of an agent's own turn end at the moment in which more text arrives. The
+// text must not be lost.
+func TestLastWordsOfAnUnaskedTurn(t *testing.T) {
+	c, k := captured(t)
+	k.prompt("hello")
+	k.end()
+	c.isMine(c.id) // an update arrives
+	turn := c.current(true)
+	if turn == nil {
+		t.Fatal("the agent's text begins no turn")
+	}
+	c.endUnasked(turn)
+	turn.Text("", "last words")
+	k.prompt("think")
+	k.end()
+	turns, _ := k.state(k.chat)["turns"].([]any)
+	if got := describe(turns[1].(map[string]any)); got != "markdown: last words" {
+		t.Errorf("the agent's own turn is %q; want last words", got)
+	}
+}
