@@ -588,6 +588,55 @@ func TestOptionsAreTheSessionsConfig(t *testing.T) {
 	}
 }
 
+// TestOptionChosenWhileTheAgentOpens has a client choose an option after the agent's end, and a different one while the next
+// conversation opens. A snapshot must have each choice, and the agent must get the last.
+func TestOptionChosenWhileTheAgentOpens(t *testing.T) {
+	options := func(mode string) []agenthost.Option {
+		return []agenthost.Option{{ID: "mode", Name: "Mode", Value: mode, Choices: []agenthost.Choice{{ID: "ask"}, {ID: "edit"}, {ID: "plan"}}}}
+	}
+	set, opens, proceed := make(chan any, 4), make(chan *agenthost.Chat, 4), make(chan bool, 4)
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		opens <- chat
+		<-proceed
+		mode := "ask"
+		if chosen, ok := start.Options["mode"].(string); ok {
+			mode = chosen
+		}
+		chat.SetOptions(options(mode))
+		return &fakeConversation{id: "c1", chat: chat, prompt: answer, set: func(_ string, value any) error {
+			chat.SetOptions(options(value.(string)))
+			set <- value
+			return nil
+		}}, nil
+	}
+	proceed <- true
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	shown := func() any {
+		state := c.call("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
+		return state["config"].(map[string]any)["values"].(map[string]any)["mode"]
+	}
+	(<-opens).Lost(errors.New("killed"))
+	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"edit"}}`)
+	if got := shown(); got != "edit" {
+		t.Errorf("after a choice without an agent, the mode is %v; want edit", got)
+	}
+	c.prompt("t1", "one")
+	<-opens
+	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"plan"}}`)
+	c.until("session/configChanged")
+	proceed <- true
+	c.until("chat/turnComplete")
+	select {
+	case got := <-set:
+		if now := shown(); got != "plan" || now != "plan" {
+			t.Errorf("the agent is told the mode %v, and the session has %v; want plan", got, now)
+		}
+	case <-time.After(5 * time.Second):
+		t.Errorf("the agent is not told the mode that was chosen while it opened; the session has %v", shown())
+	}
+}
+
 // TestTurnNamesMissingToolCalls has an agent with more tool calls in a turn than the host keeps. The
 // turn must have as many as the host keeps, and one notice that calls are missing.
 func TestTurnNamesMissingToolCalls(t *testing.T) {

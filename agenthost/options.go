@@ -192,6 +192,9 @@ func (s *session) clientConfigLocked(env envelope) {
 		}
 	}
 	maps.Copy(st.chosen, a.Config)
+	if st.conv == nil && st.options != nil { // the conversation gets them when it opens
+		st.options = withValues(st.options, a.Config)
+	}
 	s.saveLocked()
 	h.publishLocked(env, nil)
 	if st.conv != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -173,7 +174,7 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 		conv, err := st.provider.agent.Open(ctx, start, st.handle)
 		switch {
 		case err == nil:
-			if err := st.opened(conv); err != nil {
+			if err := st.opened(conv, start); err != nil {
 				_ = conv.Close()
 				return nil, err
 			}
@@ -247,9 +248,9 @@ func (st *seat) startOfLocked() Start {
 	return start
 }
 
-// opened records a newly opened conversation. It returns an error if the conversation or
-// its chat has ended.
-func (st *seat) opened(conv Conversation) error {
+// opened records a newly opened conversation, and gives it the options that clients have chosen since
+// start. It returns an error if the conversation or its chat has ended.
+func (st *seat) opened(conv Conversation, start Start) error {
 	h := st.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,6 +263,9 @@ func (st *seat) opened(conv Conversation) error {
 	st.conv, st.id, st.forkOf, st.replay = conv, conv.ID(), "", false
 	st.toldLocked()
 	st.chat.session.saveLocked()
+	late := maps.Clone(st.chosen)
+	maps.DeleteFunc(late, func(id string, value any) bool { return reflect.DeepEqual(value, start.Options[id]) })
+	h.goLocked(func() { st.setOptions(conv, late) })
 	return nil
 }
 
