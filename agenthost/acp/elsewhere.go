@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/internal/acp"
 )
 
 // Agents do not report that a conversation is also open in their own terminal. Their
@@ -26,6 +27,19 @@ const (
 // busyPattern matches errors with which agents refuse a conversation that is open
 // elsewhere.
 var busyPattern = regexp.MustCompile(`(?i)already (open|running|active|in use)|\b(locked|in use|opened) (by|in|elsewhere)\b|another (process|client|instance)`)
+
+// passingPattern matches errors that pass: the network, a service or a disk does not work at the moment.
+var passingPattern = regexp.MustCompile(`(?i)time(d )?.?out|network|connection|socket|fetch failed|\bE(CONN|PIPE|AI_|NOTFOUND|NET|HOST|MFILE|NOSPC|ACCES|BUSY|AGAIN)|` +
+	`no space|temporar|unavailable|overloaded|rate.?limit|too many|try again|\b(429|50[0-4]|529)\b`)
+
+// lostPattern matches errors of agents that no longer have a conversation, whatever else they name.
+var lostPattern = regexp.MustCompile(`(?i)not found|no such|does not exist`)
+
+// passes reports whether an agent that cannot open a conversation may do so later. Only some agents have a code for a
+// missing conversation.
+func passes(err *acp.Error) bool {
+	return err.Code != acp.CodeNotFound && !lostPattern.MatchString(err.Error()) && passingPattern.MatchString(err.Error())
+}
 
 // changedElsewhere reports whether a conversation has changed elsewhere since rested,
 // the end of its latest prompt. It returns false if the agent cannot continue

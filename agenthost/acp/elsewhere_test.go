@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func TestConversationGoesOnElsewhere(t *testing.T) {
 }
 
 // TestAgentsThatRefuseASharedConversation: an agent refuses to open a conversation that
-// another process uses. The host returns an error, and begins no other conversation.
+// another process uses, or that it cannot open at the moment. The host returns an error, and begins no other conversation.
 func TestAgentsThatRefuseASharedConversation(t *testing.T) {
 	agent := New(Config{Program: Program{Name: "x"}})
 	for message, want := range map[string]error{
@@ -57,9 +58,19 @@ func TestAgentsThatRefuseASharedConversation(t *testing.T) {
 		"thread locked by pid 12":                    agenthost.ErrBusy,
 		"no such session":                            agenthost.ErrUnknown,
 		"file unlocked":                              agenthost.ErrUnknown,
+		"Resource not found: 5f1c-502a":              agenthost.ErrUnknown,
+		"Invalid session identifier":                 agenthost.ErrUnknown,
+		"Session not found in /work/network":         agenthost.ErrUnknown,
+		"TypeError: fetch failed":                    nil,
+		"connect ECONNREFUSED 127.0.0.1:443":         nil,
+		"ENOSPC: no space left on device, write":     nil,
+		"API error 529: overloaded_error":            nil,
+		"Request timed out.":                         nil,
+		"MCP server did not start: Timeout":          nil,
+		"503 Service Unavailable":                    nil,
 	} {
 		err := agent.openError(&acp.Error{Code: acp.CodeInternal, Message: message}, agenthost.Start{ID: "s"})
-		if got := err.Error(); !strings.Contains(got, want.Error()) {
+		if want == nil && (errors.Is(err, agenthost.ErrUnknown) || errors.Is(err, agenthost.ErrBusy)) || want != nil && !errors.Is(err, want) {
 			t.Errorf("%s: %v; want %v", message, err, want)
 		}
 	}

@@ -151,7 +151,7 @@ func (a *Agent) openError(err error, start agenthost.Start) error {
 		return fmt.Errorf("agent %s: %w", a.cfg.Program.Name, agenthost.ErrSignIn)
 	case errors.As(err, &refused) && busyPattern.MatchString(err.Error()):
 		return fmt.Errorf("agent %s: %w: %w", a.cfg.Program.Name, agenthost.ErrBusy, err)
-	case errors.As(err, &refused) && (start.ID != "" || start.ForkOf != ""):
+	case errors.As(err, &refused) && (start.ID != "" || start.ForkOf != "") && !passes(refused):
 		a.cfg.Log.Warn("conversation not continued by the agent", "error", err)
 		return fmt.Errorf("agent %s: %w: %w", a.cfg.Program.Name, agenthost.ErrUnknown, err)
 	}
