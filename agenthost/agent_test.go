@@ -482,6 +482,36 @@ func TestAbsentClientsLeaveTheSession(t *testing.T) {
 	}
 }
 
+// TestClientThatBeginsAgainLeavesTheSession has a client declare its tools in a session, and initialize a new connection. The
+// session then lacks the client, and others must see that.
+func TestClientThatBeginsAgainLeavesTheSession(t *testing.T) {
+	host := newHost(t, agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}})
+	connect := func(id string) *agentClient {
+		c := &agentClient{pipeClient: connectPipe(t, host), t: t}
+		c.call("initialize", `{"channel":"ahp-root://","clientId":"`+id+`","protocolVersions":["0.9.0"]}`)
+		return c
+	}
+	c, window := connect("c"), connect("window")
+	c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake"}`)
+	c.call("subscribe", `{"channel":"`+fakeSession+`"}`)
+	window.dispatch(fakeSession, `{"type":"session/activeClientSet","activeClient":{"clientId":"window","tools":[]}}`)
+	c.until("session/activeClientSet")
+	connect("window")
+	c.dispatch(fakeSession, `{"type":"session/titleChanged","title":"x"}`)
+	for {
+		action, _ := c.envelope()["action"].(map[string]any)
+		switch action["type"] {
+		case "session/activeClientRemoved":
+			if action["clientId"] != "window" {
+				t.Errorf("the client %v leaves; want window", action["clientId"])
+			}
+			return
+		case "session/titleChanged":
+			t.Fatal("no client sees that the window has left the session")
+		}
+	}
+}
+
 // TestChangedFilesKeepTheirOrder has an agent change a file a second time. A snapshot must have the files in the order in
 // which clients have them, which replace the file in its place.
 func TestChangedFilesKeepTheirOrder(t *testing.T) {

@@ -114,13 +114,18 @@ func (s *session) boundClientsLocked() {
 			return
 		}
 		if ac.away {
-			s.clients.remove(ac.id)
-			s.host.emitLocked(s.uri, struct {
-				Type     string `json:"type"`
-				ClientID string `json:"clientId"`
-			}{"session/activeClientRemoved", ac.id})
+			dropClientLocked(s, ac.id)
 		}
 	}
+}
+
+// dropClientLocked removes a client's contributions, and publishes that.
+func dropClientLocked(s *session, id string) {
+	s.clients.remove(id)
+	s.host.emitLocked(s.uri, struct {
+		Type     string `json:"type"`
+		ClientID string `json:"clientId"`
+	}{"session/activeClientRemoved", id})
 }
 
 func (s *session) activeClients() []json.RawMessage {
@@ -191,7 +196,7 @@ func (vs *canvasTable) forgetProviderLocked(clientID string) {
 		if !ok {
 			continue
 		}
-		s.clients.remove(clientID)
+		dropClientLocked(s, clientID)
 		if len(ac.declared) > 0 && !ac.away {
 			s.canvasesChangedLocked()
 			s.followProviderLocked(clientID)
