@@ -334,6 +334,33 @@ func TestAgentAsksAQuestion(t *testing.T) {
 	c.until("chat/turnComplete")
 }
 
+// TestAnswersToFieldsAreKept has a client answer the fields of a question one by one, and take one answer back. A snapshot
+// must have the answers, and the agent must get them at the end.
+func TestAnswersToFieldsAreKept(t *testing.T) {
+	got := make(chan agenthost.Answer, 1)
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		a, err := turn.Question(ctx, agenthost.Question{Message: "Which?", Fields: []agenthost.Field{{ID: "n", Kind: agenthost.FieldText}, {ID: "b", Kind: agenthost.FieldText}, {ID: "m", Kind: agenthost.FieldText}}})
+		got <- a
+		return agenthost.End{}, err
+	})}})
+	c.prompt("t1", "go")
+	id := c.until("chat/inputRequested")["request"].(map[string]any)["id"]
+	const value = `{"state":"submitted","value":{"kind":"text","value":"%s"}}`
+	for _, field := range []string{"n", "b"} {
+		c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputAnswerChanged","requestId":%q,"questionId":%q,"answer":`+value+`}`, id, field, field+"1"))
+	}
+	c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputAnswerChanged","requestId":%q,"questionId":"b"}`, id))
+	active := fmt.Sprint(c.chatState()["activeTurn"])
+	if !strings.Contains(active, "answers:map[n:map[state:submitted value:map[kind:text value:n1]]]") {
+		t.Errorf("the running turn is %s; want the answer to the field n only", active)
+	}
+	c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputCompleted","requestId":%q,"response":"accept","answers":{"m":`+value+`}}`, id, "m1"))
+	if a, want := <-got, (agenthost.Answer{Response: "accept", Values: map[string]any{"n": "n1", "m": "m1"}}); fmt.Sprint(a) != fmt.Sprint(want) {
+		t.Errorf("the answer is %v; want %v", a, want)
+	}
+	c.until("chat/turnComplete")
+}
+
 func TestAgentThatFailsLeavesAnError(t *testing.T) {
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
 		return agenthost.End{}, errors.New("out of tokens")

@@ -86,6 +86,8 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 		ch.clientConfirmLocked(env)
 	case "chat/inputCompleted":
 		ch.clientAnswerLocked(env)
+	case "chat/inputAnswerChanged":
+		ch.clientFieldLocked(env)
 	case "chat/pendingMessageSet", "chat/pendingMessageRemoved":
 		ch.clientPendingLocked(env)
 	case "chat/queuedMessagesReordered":

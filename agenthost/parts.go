@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -156,7 +157,7 @@ func (t *turn) reduce(action any) {
 				Contributor: a.Contributor, Meta: a.Meta,
 			}})
 		}
-	case InputRequestedAction, inputCompletedAction:
+	case InputRequestedAction, inputCompletedAction, inputAnswerChangedAction:
 		t.reduceQuestion(action)
 	default:
 		t.reduceTool(action)
@@ -315,7 +316,9 @@ func (s *session) updateWaitingLocked() {
 			now = append(now, ch.inputRequest("toolAuthentication", t, tc))
 		}
 		for _, q := range t.questions() {
-			now = append(now, inputRequest{ID: fmt.Sprint("chatInput:", ch.uri, ":", q.Request["id"]), Kind: "chatInput", Chat: ch.uri, TurnID: t.ID, Request: q.Request})
+			request := maps.Clone(q.Request)
+			delete(request, "answers") // a change of an answer does not ask again
+			now = append(now, inputRequest{ID: fmt.Sprint("chatInput:", ch.uri, ":", request["id"]), Kind: "chatInput", Chat: ch.uri, TurnID: t.ID, Request: request})
 		}
 	}
 	before := s.waiting

@@ -3,6 +3,7 @@ package agenthost
 import (
 	"context"
 	"encoding/json"
+	"maps"
 )
 
 // maxQuestions bounds the open questions of a turn.
@@ -187,6 +188,13 @@ type inputCompletedAction struct {
 	Answers   map[string]any `json:"answers"`
 }
 
+// inputAnswerChangedAction is a client's answer to a field of a question that is still open.
+type inputAnswerChangedAction struct {
+	RequestID  string `json:"requestId"`
+	QuestionID string `json:"questionId"`
+	Answer     any    `json:"answer"` // nil: none any more
+}
+
 // reduceQuestion applies an action to a turn's questions.
 func (t *turn) reduceQuestion(action any) {
 	switch a := action.(type) {
@@ -195,10 +203,27 @@ func (t *turn) reduceQuestion(action any) {
 	case inputCompletedAction:
 		if q := t.question(a.RequestID); q != nil {
 			q.Response = a.Response
-			if len(a.Answers) > 0 {
-				q.Request["answers"] = a.Answers
+			for field, answer := range a.Answers {
+				q.setAnswer(field, answer)
 			}
 		}
+	case inputAnswerChangedAction:
+		if q := t.question(a.RequestID); q != nil {
+			q.setAnswer(a.QuestionID, a.Answer)
+		}
+	}
+}
+
+// setAnswer sets the answer to a field; nil removes it.
+func (q *questionPart) setAnswer(field string, answer any) {
+	had, _ := q.Request["answers"].(map[string]any)
+	answers := map[string]any{}
+	maps.Copy(answers, had)
+	if answers[field] = answer; answer == nil {
+		delete(answers, field)
+	}
+	if q.Request["answers"] = answers; len(answers) == 0 {
+		delete(q.Request, "answers")
 	}
 }
 
@@ -229,8 +254,21 @@ func (ch *chat) clientAnswerLocked(env envelope) {
 	if json.Unmarshal(env.action, &a) != nil || a.RequestID == "" || a.Response == "" {
 		return
 	}
-	if ch.active != nil && ch.active.question(a.RequestID) != nil && ch.seat.turn != nil {
-		ch.seat.turn.answeredLocked(a)
+	var asked *questionPart
+	if ch.active != nil {
+		asked = ch.active.question(a.RequestID)
 	}
 	ch.applyLocked(a, env)
+	if asked != nil && ch.seat.turn != nil {
+		a.Answers, _ = asked.Request["answers"].(map[string]any) // with those given before
+		ch.seat.turn.answeredLocked(a)
+	}
+}
+
+// clientFieldLocked handles chat/inputAnswerChanged.
+func (ch *chat) clientFieldLocked(env envelope) {
+	var a inputAnswerChangedAction
+	if json.Unmarshal(env.action, &a) == nil && a.RequestID != "" && a.QuestionID != "" {
+		ch.applyLocked(a, env)
+	}
 }

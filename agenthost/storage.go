@@ -444,7 +444,8 @@ func (t *turn) reduceStored(action any) {
 	t.reduce(action)
 }
 
-// storedAction reads an action of a turn, or returns nil if it is unreadable.
+// storedAction reads an action of a turn, or returns nil if it is unreadable. Each type has
+// its branch.
 func storedAction(raw []byte) any {
 	switch kind := actionType(raw); kind {
 	case "chat/turnStarted":
@@ -479,6 +480,8 @@ func storedAction(raw []byte) any {
 		return decodeAction[InputRequestedAction](raw)
 	case "chat/inputCompleted":
 		return decodeAction[inputCompletedAction](raw)
+	case "chat/inputAnswerChanged":
+		return decodeAction[inputAnswerChangedAction](raw)
 	}
 	return nil
 }
