@@ -25,12 +25,13 @@ func newImpatientSite(t *testing.T, cfg agenthost.Config) *site {
 	return newSiteAt(t, cfg, func(host http.Handler) http.Handler { return host }, gateway.RelayConfig{Gateway: gateway.Config{HoldTime: 300 * time.Millisecond}})
 }
 
-// lose stops the host-agent, and returns when the door has noticed.
-func (s *site) lose(t *testing.T, e *editor) {
+// lose stops the host-agent, calls then, and returns when the door has noticed.
+func (s *site) lose(t *testing.T, e *editor, then func()) {
 	t.Helper()
 	if err := s.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
+	then()
 	for deadline := time.Now().Add(time.Minute); e.conn.Call(t.Context(), "session/list", acp.ListSessionsRequest{}, nil) == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the door still lists sessions a minute after the host-agent's end; want an error")
@@ -56,24 +57,29 @@ func (s *site) awaitQueue(t *testing.T, id string) {
 	t.Fatal(err)
 }
 
-// TestAnswerWithoutAHostIsAskedAgain answers a request for permission while the host is away. The answer cannot reach
-// the host. When the host is back, the editor must ask again, and the turn must go on.
-func TestAnswerWithoutAHostIsAskedAgain(t *testing.T) {
-	s := newImpatientSite(t, agenthost.Config{})
-	e := s.open(t, everything, nil)
-	id := e.create()
-	pending := e.conn.Begin("session/prompt", promptOf(id, "permission"))
-	r := e.next("session/request_permission")
-	s.lose(t, e)
-	r.Reply(selected("allow-once"), nil)
-	if err := s.StartAgent(); err != nil {
-		t.Fatal(err)
-	}
-	e.next("session/request_permission").Reply(selected("allow-once"), nil)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := pending.Wait(ctx, nil); err != nil {
-		t.Errorf("the turn ends with %v; want no error", err)
+// TestAnswerWithoutAHostIsSentLater answers a request for permission while the host is away, before and after the door has
+// noticed that. The answer cannot reach the host. When the host is back, it must get the answer, and the turn must go on.
+func TestAnswerWithoutAHostIsSentLater(t *testing.T) {
+	for _, noticed := range []bool{false, true} {
+		s := newImpatientSite(t, agenthost.Config{})
+		e := s.open(t, everything, nil)
+		id := e.create()
+		pending := e.conn.Begin("session/prompt", promptOf(id, "permission"))
+		r := e.next("session/request_permission")
+		s.lose(t, e, func() {
+			if !noticed {
+				r.Reply(selected("allow-once"), nil)
+			}
+		})
+		r.Reply(selected("allow-once"), nil) // the first answer counts
+		if err := s.StartAgent(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := pending.Wait(ctx, nil); err != nil {
+			t.Errorf("with an answer after the door has noticed (%v), the turn ends with %v; want no error", noticed, err)
+		}
 	}
 }
 
@@ -86,7 +92,7 @@ func TestCancelWithoutAHostIsSentLater(t *testing.T) {
 	e.next("session/request_permission")
 	queued := e.conn.Begin("session/prompt", promptOf(id, "hello"))
 	s.awaitQueue(t, id)
-	s.lose(t, e)
+	s.lose(t, e, func() {})
 	if err := e.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id}); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +160,7 @@ func TestOutputGoesOnAfterAnInterruption(t *testing.T) {
 				return all
 			}
 			e.await("the first line", func() bool { return strings.Contains(shown(), "line-one") })
-			s.lose(t, e)
+			s.lose(t, e, func() {})
 			if err := os.WriteFile(filepath.Join(folder, "a"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"maps"
 	"slices"
 
 	"ahprelay/ahp"
@@ -21,6 +20,9 @@ type question struct {
 	pending watch.Pending
 	over    bool         // answered, withdrawn or replaced
 	sent    *acp.Pending // the pending request to the editor; nil: none
+
+	action json.RawMessage // answers the question; nil: the user has not answered
+	via    *client.Client  // the connection on which action was sent; nil: none
 }
 
 // readQuestions asks the open questions of a state, and withdraws all others.
@@ -44,6 +46,7 @@ func (s *session) ask(raw json.RawMessage) {
 	id := ahp.TextOf(objectOr(raw), "id")
 	if old := s.asked[id]; old != nil {
 		if old.raw == string(raw) {
+			s.door.spawn(old.deliver)
 			return
 		}
 		s.withdraw(id)
@@ -89,33 +92,30 @@ func (q *question) run() {
 		}
 		return
 	}
-	if action != nil {
-		q.answer(action)
-	}
+	s.mu.Lock()
+	q.action = action
+	s.mu.Unlock()
+	q.deliver()
 }
 
-// answer sends the answer to the host, unless a different client has answered. Without a connection, it
-// forgets the question, so the next connection asks again.
-func (q *question) answer(action json.RawMessage) {
+// deliver sends the user's answer to the host, once on each connection, because the previous connection may have ended
+// before the host had the answer.
+func (q *question) deliver() {
 	s := q.session
+	s.mu.Lock()
+	c := s.client()
+	send := q.action != nil && !q.over && c != nil && c != q.via
+	if send {
+		q.via = c
+	}
+	s.mu.Unlock()
+	if !send {
+		return
+	}
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
 	defer cancel()
-	for {
-		s.mu.Lock()
-		over, c := q.over, s.client()
-		s.mu.Unlock()
-		if over || c == nil || c.Dispatch(ctx, q.pending.Chat, action) == nil {
-			return
-		}
-		s.mu.Lock()
-		gone := s.client() == c // otherwise a new connection has seen that the question is asked
-		if gone {
-			maps.DeleteFunc(s.asked, func(_ string, other *question) bool { return other == q })
-		}
-		s.mu.Unlock()
-		if gone || ctx.Err() != nil {
-			return
-		}
+	if err := c.Dispatch(ctx, q.pending.Chat, q.action); err != nil {
+		s.door.cfg.Log.Info("answer not sent", "effect", "the next connection sends it", "error", err)
 	}
 }
 
