@@ -122,8 +122,14 @@ func (a *shellAgent) Info() agenthost.AgentInfo {
 	return agenthost.AgentInfo{Provider: "shell", Name: "Shell"}
 }
 
-func (a *shellAgent) Open(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
-	return &shellAgent{a.command, chat}, nil
+func (a *shellAgent) Open(ctx context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+	c := &shellAgent{a.command, chat}
+	return c, c.SetOption(ctx, "mode", "ask")
+}
+
+func (a *shellAgent) SetOption(_ context.Context, id string, value any) error {
+	a.chat.SetOptions([]agenthost.Option{{ID: id, Category: "mode", Value: value, Choices: []agenthost.Choice{{ID: "ask"}, {ID: "plan"}}}})
+	return nil
 }
 
 func (a *shellAgent) ID() string   { return "c" }
@@ -139,6 +145,44 @@ func (a *shellAgent) Prompt(ctx context.Context, _ agenthost.Prompt, turn *agent
 	_, err = term.Wait(ctx)
 	turn.Tool(agenthost.ToolUpdate{ID: "t", Status: agenthost.ToolCompleted})
 	return agenthost.End{}, err
+}
+
+// TestChangeWithoutAHostFails changes the mode again and again while the host goes away. Changes that cannot reach the host must
+// fail when the door has noticed, and later changes must work.
+func TestChangeWithoutAHostFails(t *testing.T) {
+	folder := t.TempDir()
+	s := newImpatientSite(t, agenthost.Config{Agents: []agenthost.Agent{&shellAgent{}}, Folders: []string{folder}})
+	e := s.open(t, everything, func(cfg *acpdoor.Config) { cfg.Folder = folder })
+	plan := acp.SetSessionModeRequest{SessionID: e.create(), ModeID: "plan"}
+	var changes []*acp.Pending
+	lost, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			changes = append(changes, e.conn.Begin("session/set_mode", plan))
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-lost:
+				return
+			}
+		}
+	}()
+	s.lose(t, e, func() {})
+	close(lost)
+	<-stopped
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i, change := range changes {
+		if err := change.Wait(ctx, nil); ctx.Err() != nil {
+			t.Fatalf("change %d of %d ends with %v; want an end within a minute", i, len(changes), err)
+		}
+	}
+	if err := e.conn.Call(ctx, "session/set_mode", plan, nil); err != nil {
+		t.Errorf("a later change ends with %v; want no error", err)
+	}
 }
 
 // TestOutputGoesOnAfterAnInterruption interrupts the connection while a command runs. When the host is back, the editor must

@@ -262,17 +262,24 @@ func (s *session) setOption(ctx context.Context, id string, value json.RawMessag
 	if err == nil {
 		err = c.Dispatch(ctx, s.id, map[string]any{"type": "session/configChanged", "config": map[string]json.RawMessage{id: value}})
 	}
-	if err != nil {
-		s.mu.Lock()
-		s.changes = slices.DeleteFunc(s.changes, func(other chan error) bool { return other == done })
-		s.mu.Unlock()
-		return err
+	if err == nil {
+		err = confirmed(ctx, c, done)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes = slices.DeleteFunc(s.changes, func(other chan error) bool { return other == done })
+	return err
+}
+
+// confirmed waits until the host has confirmed or rejected a change, or the connection has ended.
+func confirmed(ctx context.Context, c *client.Client, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-c.Done():
+		return fmt.Errorf("the host has not confirmed the change: %w", c.Err())
 	}
 }
 
