@@ -28,6 +28,7 @@ type terminal struct {
 	early   []client.Action // actions before that
 	member  string          // member of _meta for the output; "": show it as text
 	output  []byte          // end of the output so far
+	shown   int             // bytes of the output so far
 	timer   *time.Timer     // sends the next update, for text
 	left    bool            // leave was called before its state was read
 	gone    bool
@@ -123,8 +124,11 @@ func (v *terminal) show(raw json.RawMessage, seq int64) {
 		text.WriteString(part.Value + part.Output)
 	}
 	more := text.String()
-	if i := strings.LastIndex(more, string(v.output)); i >= 0 && len(v.output) > 0 {
-		more = more[i+len(v.output):] // after an interruption, the editor has the beginning
+	switch i := strings.LastIndex(more, string(v.output)); { // after an interruption, the editor has the beginning
+	case v.shown <= len(more) && strings.HasSuffix(more[:v.shown], string(v.output)):
+		more = more[v.shown:]
+	case i >= 0: // the host has dropped the beginning
+		more = more[i+len(v.output):]
 	}
 	v.write(more)
 	if l := state.Lifecycle; l != nil && l.Status == "exited" {
@@ -175,6 +179,7 @@ func (v *terminal) write(data string) {
 	if data == "" {
 		return
 	}
+	v.shown += len(data)
 	v.output = append(v.output, data...)
 	v.output = v.output[max(0, len(v.output)-maxOutput):]
 	if v.member != "" {
