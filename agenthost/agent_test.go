@@ -741,6 +741,24 @@ func TestActiveSessionsAreCounted(t *testing.T) {
 	}
 }
 
+// TestFoldersOfASessionStay has a client add a folder to a session, and remove one. The agent keeps the folders with which it
+// began, so the host must reject the actions.
+func TestFoldersOfASessionStay(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}})
+	for _, kind := range []string{"session/workingDirectorySet", "session/workingDirectoryRemoved"} {
+		c.dispatch(fakeSession, fmt.Sprintf(`{"type":%q,"directory":"file:///x"}`, kind))
+		for {
+			params := c.envelope()
+			if action, ok := params["action"].(map[string]any); ok && action["type"] == kind {
+				if params["rejectionReason"] == nil {
+					t.Errorf("%s is echoed without a rejection reason; want one", kind)
+				}
+				break
+			}
+		}
+	}
+}
+
 // TestDeletedSessionRejectsActions dispatches an action on a deleted session. Its echo must have the
 // reason for the rejection.
 func TestDeletedSessionRejectsActions(t *testing.T) {

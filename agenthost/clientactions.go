@@ -16,7 +16,7 @@ type dispatchParams struct {
 
 // unsupported lists the types of clients' actions that the host rejects.
 var unsupported = []string{
-	"chat/workingDirectorySet", "chat/workingDirectoryRemoved",
+	"chat/workingDirectorySet", "chat/workingDirectoryRemoved", "session/workingDirectorySet", "session/workingDirectoryRemoved",
 	"session/customizationsChanged", "session/customizationUpdated", "session/customizationRemoved", "session/mcpServerStateChanged",
 }
 

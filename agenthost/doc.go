@@ -134,7 +134,7 @@
 // gets no answer: a chat/turnStarted without turnId, startedAt or message, or a
 // chat/turnCancelled for the active turn without duration. Actions without an effect
 // here are echoed too, except unknown type families and chat/… on other channels.
-// chat/workingDirectorySet, chat/workingDirectoryRemoved and every action on a deleted
+// workingDirectorySet and workingDirectoryRemoved of chats and sessions, and every action on a deleted
 // session's default chat are echoed with a rejectionReason.
 //
 // # Turns
