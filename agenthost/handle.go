@@ -92,7 +92,7 @@ func (c *Chat) Begin() (*Turn, error) {
 		ch.applyLocked(a, own(ch.uri, a))
 		begun = newTurn(ch, ch.active, false)
 		begun.unasked = true
-		c.seat.turn = begun
+		c.seat.turn, c.seat.used = begun, true
 	})
 	if begun == nil {
 		return nil, ErrEnded

@@ -92,5 +92,33 @@ func (ch *chat) replayLocked() {
 		if err != nil {
 			h.log.Warn("history not loaded", "chat", ch.uri, "error", err)
 		}
+		st.leaveLocked()
+	})
+}
+
+// readTime is how long a conversation that was opened for its history waits for a use. The agent's process takes as
+// much memory as one that works.
+const readTime = 10 * time.Minute
+
+// leaveLocked closes the conversation after readTime, unless something uses it until then. The next prompt opens it again.
+func (st *seat) leaveLocked() {
+	h, conv := st.host, st.conv
+	if conv == nil {
+		return
+	}
+	h.afterLocked(readTime, func() {
+		if st.conv != conv || st.used {
+			return
+		}
+		select {
+		case st.busy <- struct{}{}: // a prompt waits until the agent has ended
+		default:
+			return
+		}
+		st.conv = nil
+		h.goLocked(func() {
+			_ = conv.Close()
+			<-st.busy
+		})
 	})
 }

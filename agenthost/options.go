@@ -199,6 +199,7 @@ func (s *session) clientConfigLocked(env envelope) {
 	h.publishLocked(env, nil)
 	if st.conv != nil {
 		conv := st.conv
+		st.used = true
 		h.goLocked(func() { st.setOptions(conv, a.Config) })
 	}
 }

@@ -42,6 +42,7 @@ type seat struct {
 	forkOf    string // begin as a copy of this conversation
 	replay    bool   // the agent has a history that the host lacks
 	conv      Conversation
+	used      bool  // since conv was opened, a turn has begun or a client has chosen an option
 	turn      *Turn // nil between turns
 	options   []Option
 	chosen    map[string]any // option values that clients have chosen, for the next opening
@@ -64,7 +65,7 @@ func (p *provider) newSeat(ch *chat) *seat {
 func (st *seat) startLocked() {
 	ch := st.chat
 	t := newTurn(ch, ch.active, false)
-	st.turn = t
+	st.turn, st.used = t, true
 	prompt, id, copied := promptOf(ch.active.Message), ch.active.ID, st.copied
 	ch.session.host.goLocked(func() {
 		if copied != nil {
@@ -260,7 +261,7 @@ func (st *seat) opened(conv Conversation, start Start) error {
 	case st.lost != nil:
 		return st.lost
 	}
-	st.conv, st.id, st.forkOf, st.replay = conv, conv.ID(), "", false
+	st.conv, st.id, st.forkOf, st.replay, st.used = conv, conv.ID(), "", false, st.turn != nil
 	st.toldLocked()
 	st.chat.session.saveLocked()
 	late := maps.Clone(st.chosen)

@@ -238,6 +238,52 @@ func TestHistoryIsLoadedAfterATimeout(t *testing.T) {
 	})
 }
 
+// A countedConversation counts its ends.
+type countedConversation struct {
+	*fakeConversation
+	closed *atomic.Int64
+}
+
+func (c countedConversation) Close() error {
+	c.closed.Add(1)
+	return nil
+}
+
+// TestReadHistoryLeavesNoAgent reads the history of an agent's conversation, and waits. The conversation must end, and open
+// again for a prompt. After the prompt, it must stay open.
+func TestReadHistoryLeavesNoAgent(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var closed atomic.Int64
+		agent := newLister()
+		agent.open = func(_ context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+			if start.Replay {
+				chat.Past(agenthost.Prompt{Text: "before"}, time.Time{}).End(agenthost.End{}, nil)
+			}
+			return countedConversation{&fakeConversation{id: start.ID, prompt: answer}, &closed}, nil
+		}
+		c := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+		c.call("listSessions", `{"channel":"ahp-root://"}`)
+		synctest.Wait()
+		const chat = "ahp-chat://default/ZmFrZTovb2xkJTJGMQ"
+		c.call("subscribe", `{"channel":"`+chat+`"}`)
+		c.until("chat/turnsLoaded")
+		for range 2 {
+			time.Sleep(time.Hour)
+			if got := closed.Load(); got != 1 {
+				t.Fatalf("%d conversations have ended; want the one that was opened for the history", got)
+			}
+			c.dispatch(chat, fmt.Sprintf(`{"type":"chat/turnStarted","turnId":%q,"startedAt":"2026-01-01T00:00:00.000Z","message":{"text":"hello","origin":{"kind":"user"}}}`, time.Now()))
+			c.until("chat/turnComplete")
+		}
+		agent.mu.Lock()
+		defer agent.mu.Unlock()
+		if starts := agent.starts; len(starts) != 2 || starts[1].ID != "old/1" || starts[1].Replay {
+			t.Errorf("the agent has opened %+v; want the history, and the same conversation for two prompts", starts)
+		}
+	})
+}
+
 // TestRemovedSessionStaysAway removes a session. Then the agent lists the session's
 // conversation again. Neither this host nor the next may show the session.
 func TestRemovedSessionStaysAway(t *testing.T) {
