@@ -88,7 +88,9 @@ var methods = map[string]method{
 func (h *Host) handle(c *conn, frame []byte) {
 	msg, err := parseMessage(frame)
 	switch {
-	case errors.Is(err, errNotMessage):
+	case errors.Is(err, errNotMessage), errors.Is(err, errNested) && !msg.isRequest():
+	case errors.Is(err, errNested):
+		h.send(c, errorFrame(msg["id"], &rpcError{Code: ahp.CodeInvalidParams, Message: "Invalid params: " + err.Error()}))
 	case err != nil:
 		h.send(c, errorFrame(json.RawMessage("null"), &rpcError{Code: ahp.CodeParseError, Message: "Parse error"}))
 	case msg.isRequest():

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost"
+	"ahprelay/ahp"
 )
 
 // TestAgentThatIgnoresACancel cancels a turn whose agent never ends it. Clients see the
@@ -522,5 +523,34 @@ func TestConversationThatOpensWhileTheHostCloses(t *testing.T) {
 	case <-conv.closed:
 	default:
 		t.Error("the conversation is open after the host's end; want it closed")
+	}
+}
+
+// TestNestedDraftLeavesTheChatReadable has a client write a draft and begin a chat with as much nesting as a relay accepts in its
+// messages. The states with these values must have no more nesting, or no relay could pass them on.
+func TestNestedDraftLeavesTheChatReadable(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(answer)}})
+	value := func(around int) string {
+		n := ahp.MaxDepth - around
+		return strings.Repeat(`{"x":`, n) + `"\\\"["` + strings.Repeat("}", n)
+	}
+	c.dispatch(fakeChat, `{"type":"chat/draftChanged","draft":`+value(3)+`}`)
+	const second = "ahp-chat:/second"
+	if _, failure := c.try("createChat", `{"channel":"`+fakeSession+`","chat":"`+second+`","initialMessage":{"text":"go","x":`+value(3)+`}}`); failure == nil {
+		t.Error("a chat begins with a message that is nested too deep; want an error")
+	}
+	c.call("createChat", `{"channel":"`+fakeSession+`","chat":"`+second+`","initialMessage":{"text":"go","x":`+value(103)+`}}`)
+	for _, chat := range []string{fakeChat, second} {
+		c.id++
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"subscribe","params":{"channel":%q}}`, c.id, chat))
+		for {
+			frame := c.recv()
+			if env, err := ahp.Peek([]byte(frame)); err != nil || string(env.ID) == fmt.Sprint(c.id) {
+				if err != nil {
+					t.Errorf("a relay cannot read a message about %s: %v", chat, err)
+				}
+				break
+			}
+		}
 	}
 }

@@ -18,8 +18,15 @@ type message map[string]json.RawMessage
 // VS Code's host, this host does not answer it.
 var errNotMessage = errors.New("not a JSON object")
 
+// maxNested bounds the nesting of a frame. A value in it may be part of a state later, where a few more objects
+// and lists are around it, and a relay reads frames with a nesting of at most ahp.MaxDepth.
+const maxNested = ahp.MaxDepth - 100
+
+// errNested reports a message above maxNested.
+var errNested = errors.New("nested too deep")
+
 // parseMessage parses a frame. It returns errNotMessage for JSON other than
-// an object.
+// an object, and errNested with the message for a frame above maxNested.
 func parseMessage(frame []byte) (message, error) {
 	if !json.Valid(frame) {
 		return nil, errors.New("not JSON")
@@ -29,7 +36,30 @@ func parseMessage(frame []byte) (message, error) {
 	}
 	var msg message
 	err := json.Unmarshal(frame, &msg)
+	if err == nil && nesting(frame) > maxNested {
+		err = errNested
+	}
 	return msg, err
+}
+
+// nesting returns the greatest number of open objects and lists in a JSON text.
+func nesting(text []byte) (most int) {
+	open, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			open++
+			most = max(most, open)
+		case c == '}' || c == ']':
+			open--
+		}
+	}
+	return most
 }
 
 // isRequest reports whether m needs an answer. That includes a request with a null
