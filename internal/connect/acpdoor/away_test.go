@@ -39,8 +39,8 @@ func (s *site) lose(t *testing.T, e *editor, then func()) {
 	}
 }
 
-// awaitQueue returns when a message waits at the host.
-func (s *site) awaitQueue(t *testing.T, id string) {
+// awaitQueue waits until a message waits at the host, and returns its id.
+func (s *site) awaitQueue(t *testing.T, id string) string {
 	t.Helper()
 	phone, err := client.Open(t.Context(), client.Config{Relay: s.relay, Host: stack.Host, Name: "phone", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -51,10 +51,11 @@ func (s *site) awaitQueue(t *testing.T, id string) {
 	for err == nil {
 		var chat client.Chat
 		if chat, err = phone.Chat(t.Context(), at.DefaultChat); len(chat.Queued) > 0 {
-			return
+			return chat.Queued[0].ID
 		}
 	}
 	t.Fatal(err)
+	return ""
 }
 
 // TestAnswerWithoutAHostIsSentLater answers a request for permission while the host is away, before and after the door has

@@ -782,6 +782,47 @@ func TestFirstAnswerCounts(t *testing.T) {
 	})
 }
 
+// TestCancelledMessageThatBegins cancels a queued message. The host begins its turn nevertheless, as it does if the removal
+// comes too late. The door must end the turn, because the editor shows nothing that its user could stop.
+func TestCancelledMessageThatBegins(t *testing.T) {
+	s := newSite(t, agenthost.Config{})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	prompts := []*acp.Pending{e.conn.Begin("session/prompt", promptOf(id, "permission"))}
+	e.next("session/request_permission")
+	prompts = append(prompts, e.conn.Begin("session/prompt", promptOf(id, "permission")))
+	queued := s.awaitQueue(t, id)
+	if err := e.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range prompts {
+		if err := p.Wait(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	phone, err := client.Open(t.Context(), client.Config{Relay: s.relay, Host: stack.Host, Name: "phone", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer phone.Close()
+	at, err := phone.Session(t.Context(), id)
+	if err == nil {
+		err = phone.Dispatch(t.Context(), at.DefaultChat, map[string]any{
+			"type": "chat/turnStarted", "turnId": "late", "startedAt": "2026-01-01T00:00:00.000Z", "queuedMessageId": queued, "message": map[string]any{"text": "permission"},
+		})
+	}
+	for deadline := time.Now().Add(time.Minute); err == nil && time.Now().Before(deadline); {
+		var chat client.Chat
+		if chat, err = phone.Chat(t.Context(), at.DefaultChat); len(chat.Turns) == 2 {
+			if last := chat.Turns[1]; last.ID != "late" || last.State != "cancelled" {
+				t.Errorf("the last turn is %s, %s; want the late one, cancelled", last.ID, last.State)
+			}
+			return
+		}
+	}
+	t.Fatalf("the late turn has not ended after a minute, %v; want it cancelled", err)
+}
+
 // TestInterruptionLosesNothing restarts the host-agent during a turn, which ends all connections to
 // the host. The turn must go on, and the editor must have all its text at the end.
 func TestInterruptionLosesNothing(t *testing.T) {

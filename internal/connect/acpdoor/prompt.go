@@ -144,7 +144,23 @@ func (s *session) cancel() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range removed {
+		if p.queued == "" { // its turn has begun meanwhile
+			turn := p.turn
+			s.door.spawn(func() { cancelLate(s, turn) })
+			continue
+		}
+		s.dropped = append(s.dropped, p.queued)
 		s.finish(p, ending{reason: acp.StopReasonCancelled})
+	}
+	s.dropped = s.dropped[max(0, len(s.dropped)-maxSessions):]
+}
+
+// cancelLate ends a turn that the host has begun with a queued message before it got the message's removal.
+func cancelLate(s *session, turn string) {
+	ctx, cancel := context.WithTimeout(s.door.life, callTime)
+	defer cancel()
+	if c := s.client(); c != nil {
+		_ = c.Dispatch(ctx, s.channel(), map[string]any{"type": "chat/turnCancelled", "turnId": turn, "duration": 0}) // after an interruption, the turn goes on
 	}
 }
 

@@ -23,6 +23,7 @@ type session struct {
 	turn      *turn  // the running turn
 	prompts   []*prompt
 	sending   chan struct{}        // closed when the latest prompt was sent, or could not be
+	dropped   []string             // ids of the latest queued messages that the editor has cancelled; at most maxSessions
 	asked     map[string]*question // open questions, by the host's id
 	changes   []chan error         // config changes the host has not confirmed
 	commands  string               // the commands shown last, as JSON

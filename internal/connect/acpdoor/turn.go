@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 
 	"ahprelay/ahp"
 	"ahprelay/internal/acp"
@@ -77,6 +78,9 @@ func (s *session) beginTurn(act action) {
 		s.endTurn(s.turn.id, ending{reason: acp.StopReasonCancelled}) // a turn replaces a running one
 	}
 	s.startTurn(act.TurnID)
+	if act.QueuedID != "" && slices.Contains(s.dropped, act.QueuedID) {
+		s.door.spawn(func() { cancelLate(s, act.TurnID) })
+	}
 	for _, p := range s.prompts {
 		if p.turn == act.TurnID || p.queued != "" && p.queued == act.QueuedID {
 			p.turn, p.queued = act.TurnID, ""
