@@ -241,7 +241,7 @@ func endLostPrompts(s *session, chat client.Chat) {
 		}
 	}
 	if slices.ContainsFunc(s.prompts, func(p *prompt) bool { return p.sent && p.cancelled }) {
-		s.door.spawn(s.cancel)
+		s.door.spawn(func() { sendCancels(s) })
 	}
 }
 

@@ -67,7 +67,7 @@ func (d *Door) prompt(r *acp.Request) {
 		if err != nil {
 			s.finish(made, ending{err: err})
 		} else if made.cancelled {
-			d.spawn(s.cancel)
+			d.spawn(func() { sendCancels(s) })
 		}
 	})
 }
@@ -110,17 +110,26 @@ func (p *prompt) reply(end ending) {
 	p.request.Reply(acp.PromptResponse{StopReason: end.reason, Usage: p.usage}, nil)
 }
 
-// cancel ends the editor's turns and removes its queued messages. Without a connection, sync calls it
-// again.
+// cancel ends the editor's turns and removes its queued messages. Prompts that the editor sends later go on.
 func (s *session) cancel() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.prompts {
+		p.cancelled = true
+	}
+	s.door.spawn(func() { sendCancels(s) })
+}
+
+// sendCancels sends the cancellation of each prompt that was sent to the host, and cancelled. Without a connection, sync
+// calls it again.
+func sendCancels(s *session) {
 	s.mu.Lock()
 	chat := s.chat
 	var actions []map[string]any // removals come first, because the end of a turn starts the next queued message
 	var removed []*prompt
 	for _, p := range s.prompts {
-		p.cancelled = true
 		switch {
-		case !p.sent:
+		case !p.sent || !p.cancelled:
 		case p.queued != "":
 			actions = slices.Insert(actions, 0, map[string]any{"type": "chat/pendingMessageRemoved", "kind": "queued", "id": p.queued})
 			removed = append(removed, p)

@@ -17,7 +17,7 @@ func (d *Door) Notify(method string, params json.RawMessage) {
 		return
 	}
 	if s := d.session(p.SessionID); s != nil {
-		d.spawn(s.cancel)
+		s.cancel()
 	}
 }
 
