@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +118,7 @@ func TestCancelWithoutAHostIsSentLater(t *testing.T) {
 type shellAgent struct {
 	command string
 	chat    *agenthost.Chat
+	last    atomic.Pointer[shellAgent] // the conversation that was opened last
 }
 
 func (a *shellAgent) Info() agenthost.AgentInfo {
@@ -124,7 +126,8 @@ func (a *shellAgent) Info() agenthost.AgentInfo {
 }
 
 func (a *shellAgent) Open(ctx context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
-	c := &shellAgent{a.command, chat}
+	c := &shellAgent{command: a.command, chat: chat}
+	a.last.Store(c)
 	return c, c.SetOption(ctx, "mode", "ask")
 }
 
@@ -184,6 +187,27 @@ func TestChangeWithoutAHostFails(t *testing.T) {
 	if err := e.conn.Call(ctx, "session/set_mode", plan, nil); err != nil {
 		t.Errorf("a later change ends with %v; want no error", err)
 	}
+}
+
+// TestOptionsAreShownAfterAnInterruption changes the mode and the title while the connection is interrupted. When the host is
+// back, the editor must get both.
+func TestOptionsAreShownAfterAnInterruption(t *testing.T) {
+	folder, agent := t.TempDir(), &shellAgent{}
+	s := newImpatientSite(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Folders: []string{folder}})
+	e := s.open(t, everything, func(cfg *acpdoor.Config) { cfg.Folder = folder })
+	e.create()
+	s.lose(t, e, func() {
+		agent.last.Load().chat.SetTitle("Renamed")
+		if err := agent.last.Load().SetOption(t.Context(), "mode", "plan"); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	e.await("the title and the mode", func() bool {
+		return has(e.seen(), acp.UpdateSessionInfoUpdate, `"Renamed"`) && has(e.seen(), acp.UpdateCurrentModeUpdate, `"plan"`) && has(e.seen(), acp.UpdateConfigOptionUpdate, `"plan"`)
+	})
 }
 
 // TestOutputGoesOnAfterAnInterruption interrupts the connection while a command runs. When the host is back, the editor must

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -129,7 +130,7 @@ func (s *session) sync(ctx context.Context, c *client.Client, how show, before f
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.chat, s.provider = at.DefaultChat, at.Provider
-	s.options.read(at.Config, chat.Turns)
+	readOptions(s, at, chat.Turns, how)
 	before()
 	s.showChat(chat, how)
 	s.readQuestions(at.InputNeeded)
@@ -144,6 +145,19 @@ func (s *session) sync(ctx context.Context, c *client.Client, how show, before f
 		return errors.New("too many actions arrived while the session's state was read")
 	}
 	return nil
+}
+
+// readOptions reads the session's options and title. After an interruption, it shows their changes.
+func readOptions(s *session, at client.Session, turns []client.Turn, how show) {
+	title, mode, list := s.title, string(s.options.value(s.options.mode())), s.options.list(s.door, s.provider)
+	s.title = at.Title
+	s.options.read(at.Config, turns)
+	if how == showRest && at.Title != title {
+		s.update(acp.UpdateSessionInfoUpdate, acp.SessionInfoUpdate{Title: at.Title})
+	}
+	if how == showRest && !reflect.DeepEqual(s.options.list(s.door, s.provider), list) {
+		showOptions(s, mode)
+	}
 }
 
 // Bounds for turns missing in a state.
@@ -277,6 +291,7 @@ func (s *session) apply(a client.Action) {
 			s.showChat(client.Chat{Turns: act.Turns}, showAll)
 		}
 	case "session/titleChanged":
+		s.title = act.Title
 		s.update(acp.UpdateSessionInfoUpdate, acp.SessionInfoUpdate{Title: act.Title})
 	case "session/configChanged":
 		s.optionsChanged(act.Config)

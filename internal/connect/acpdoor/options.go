@@ -206,10 +206,14 @@ func (s *session) optionsChanged(config json.RawMessage) {
 	if json.Unmarshal(config, &values) != nil {
 		return
 	}
-	id := s.options.mode()
-	before := string(s.options.value(id))
+	before := string(s.options.value(s.options.mode()))
 	maps.Copy(s.options.values, values)
-	if modes := s.options.modes(); modes != nil && string(s.options.value(id)) != before {
+	showOptions(s, before)
+}
+
+// showOptions sends the options to the editor. before was the value of the mode.
+func showOptions(s *session, before string) {
+	if modes := s.options.modes(); modes != nil && string(s.options.value(s.options.mode())) != before {
 		s.update(acp.UpdateCurrentModeUpdate, acp.CurrentModeUpdate{CurrentModeID: modes.CurrentModeID})
 	}
 	s.update(acp.UpdateConfigOptionUpdate, acp.ConfigOptionUpdate{ConfigOptions: s.options.list(s.door, s.provider)})

@@ -19,6 +19,7 @@ type session struct {
 	early     []client.Action // bounded by maxEarly
 	provider  string
 	options   options
+	title     string
 	last      string // the last completed turn that was shown
 	turn      *turn  // the running turn
 	prompts   []*prompt
