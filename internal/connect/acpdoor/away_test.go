@@ -189,6 +189,34 @@ func TestChangeWithoutAHostFails(t *testing.T) {
 	}
 }
 
+// TestQueuedMessageBeginsInAnInterruption lets the turn of a queued message begin and end while the connection is interrupted.
+// The message was not lost, so its prompt must end without an error.
+func TestQueuedMessageBeginsInAnInterruption(t *testing.T) {
+	folder := t.TempDir()
+	agent := &shellAgent{command: "cd '" + folder + "'; while [ ! -e a ]; do sleep 0.02; done"}
+	s := newImpatientSite(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Folders: []string{folder}})
+	e := s.open(t, everything, func(cfg *acpdoor.Config) { cfg.Folder = folder })
+	id := e.create()
+	running := e.conn.Begin("session/prompt", promptOf(id, "one"))
+	e.await("the running command", func() bool { return has(e.seen(), acp.UpdateToolCall) })
+	queued := e.conn.Begin("session/prompt", promptOf(id, "two"))
+	s.awaitQueue(t, id)
+	s.lose(t, e, func() {
+		if err := os.WriteFile(filepath.Join(folder, "a"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]*acp.Pending{"running": running, "queued": queued} {
+		var done acp.PromptResponse
+		if err := p.Wait(t.Context(), &done); err != nil || done.StopReason != acp.StopReasonEndTurn {
+			t.Errorf("the %s prompt ends with %v, %q; want end_turn", name, err, done.StopReason)
+		}
+	}
+}
+
 // TestOptionsAreShownAfterAnInterruption changes the mode and the title while the connection is interrupted. When the host is
 // back, the editor must get both.
 func TestOptionsAreShownAfterAnInterruption(t *testing.T) {

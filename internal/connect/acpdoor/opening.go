@@ -221,6 +221,7 @@ func (s *session) showChat(chat client.Chat, how show) {
 			from = i + 1
 		}
 	}
+	beginQueued(s, chat, from)
 	for i := range chat.Turns {
 		t := &chat.Turns[i]
 		if i >= from || s.turn != nil && s.turn.id == t.ID {
@@ -241,16 +242,41 @@ func (s *session) showChat(chat client.Chat, how show) {
 	}
 }
 
+// beginQueued finds the turns of the editor's queued messages that have begun in an interruption: the new turns with their
+// texts. A turn in a state does not name its queued message.
+func beginQueued(s *session, chat client.Chat, from int) {
+	turns := chat.Turns[from:len(chat.Turns):len(chat.Turns)]
+	if chat.Active != nil {
+		turns = append(turns, *chat.Active)
+	}
+	for _, p := range s.prompts {
+		if p.queued == "" || !p.sent || waits(chat, p) {
+			continue
+		}
+		i := slices.IndexFunc(turns, func(t client.Turn) bool {
+			return t.Message.Text == p.text && !slices.ContainsFunc(s.prompts, func(other *prompt) bool { return other.turn == t.ID })
+		})
+		if i >= 0 {
+			p.turn, p.queued = turns[i].ID, ""
+		}
+	}
+}
+
+// waits reports whether a prompt's message waits in the chat.
+func waits(chat client.Chat, p *prompt) bool {
+	for _, q := range chat.Queued {
+		if p.queued != "" && q.ID == p.queued {
+			return true
+		}
+	}
+	return false
+}
+
 // endLostPrompts ends prompts which were sent, but are missing in the chat. It cancels those again whose
 // cancellation may not have reached the host.
 func endLostPrompts(s *session, chat client.Chat) {
 	for _, p := range slices.Clone(s.prompts) {
-		waits := p.queued != "" && slices.ContainsFunc(chat.Queued, func(q struct {
-			ID string `json:"id"`
-		}) bool {
-			return q.ID == p.queued
-		})
-		if p.sent && !waits && (s.turn == nil || p.turn != s.turn.id) {
+		if p.sent && !waits(chat, p) && (s.turn == nil || p.turn != s.turn.id) {
 			s.finish(p, p.lost())
 		}
 	}

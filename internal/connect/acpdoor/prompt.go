@@ -20,6 +20,7 @@ type prompt struct {
 	request *acp.Request
 	turn    string // id of the turn; "" while the message is queued
 	queued  string // id of the queued message
+	text    string // of the message, once it was sent
 	began   time.Time
 	usage   *acp.Usage
 
@@ -59,6 +60,9 @@ func (d *Door) prompt(r *acp.Request) {
 		c, err := d.host(ctx)
 		if err == nil {
 			message := s.message(ctx, p.Prompt)
+			s.mu.Lock()
+			made.text = message.Text
+			s.mu.Unlock()
 			err = c.Say(ctx, s.channel(), id, message, running)
 		}
 		s.mu.Lock()
