@@ -90,14 +90,27 @@ func (u *UsedProof) groups() []proofGroup {
 
 // Use accepts a verified proof, and sends it to the other relays.
 func (p *Proofs) Use(u UsedProof, now time.Time) error {
-	err := p.Unused(u.Proof, now)
-	if err == nil {
-		err = p.Note(u, now)
-	}
+	err := p.use(u, now)
 	if err == nil && p.Others != nil {
 		p.Others(u)
 	}
 	return err
+}
+
+func (p *Proofs) use(u UsedProof, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgetLocked(now)
+	if err := p.unusedLocked(u.Proof, now); err != nil {
+		return err
+	}
+	for _, g := range u.groups() {
+		if p.count[g.name] >= g.most {
+			return ErrProofsFull
+		}
+	}
+	p.rememberLocked(u, now)
+	return nil
 }
 
 // Unused returns an error if a proof was used before, or may have been. It does not
@@ -105,6 +118,10 @@ func (p *Proofs) Use(u UsedProof, now time.Time) error {
 func (p *Proofs) Unused(proof auth.Proof, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.unusedLocked(proof, now)
+}
+
+func (p *Proofs) unusedLocked(proof auth.Proof, now time.Time) error {
 	if now.Before(p.since) { // the clock was set back
 		p.since = now.Truncate(time.Millisecond)
 	}
@@ -121,26 +138,23 @@ func (p *Proofs) Unused(proof auth.Proof, now time.Time) error {
 	return nil
 }
 
-// Note remembers a proof that this or another relay has accepted.
-func (p *Proofs) Note(u UsedProof, now time.Time) error {
+// Note remembers a proof that a different relay has accepted. The limits do not apply: that
+// relay has applied its own, and a forgotten proof could be used again here.
+func (p *Proofs) Note(u UsedProof, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forgetLocked(now)
-	if p.used[u.ID] {
-		return ErrProofAgain
+	if !p.used[u.ID] {
+		p.rememberLocked(u, now)
 	}
-	groups := u.groups()
-	for _, g := range groups {
-		if p.count[g.name] >= g.most {
-			return ErrProofsFull
-		}
-	}
-	for _, g := range groups {
+}
+
+func (p *Proofs) rememberLocked(u UsedProof, now time.Time) {
+	for _, g := range u.groups() {
 		p.count[g.name]++
 	}
 	p.used[u.ID] = true
 	p.queue = append(p.queue, rememberedProof{u, now.Add(auth.ChallengeTTL + auth.Leeway)})
-	return nil
 }
 
 // forgetLocked forgets proofs whose nonces have expired.
