@@ -13,8 +13,8 @@ import (
 // Limits for remembered proofs. Devices and unauthenticated clients have separate limits,
 // so unauthenticated clients cannot displace devices' proofs.
 const (
-	maxOfDevices  = 64 << 10
-	maxOfPerson   = 4 << 10 // for all of a person's devices
+	maxOfDevices  = 128 << 10 // of all tenants; a tenant may have as many as are free
+	maxOfPerson   = 4 << 10   // for all of a person's devices
 	maxOfDevice   = 1 << 10
 	maxOfPairings = 16 << 10
 	maxOfPairing  = 64 // a pairing polls for its approval every two seconds
@@ -75,17 +75,22 @@ func (p *Proofs) HearsSince(t time.Time) {
 	p.since = t.Truncate(time.Millisecond) // the precision of nonces
 }
 
-// A proofGroup is a group in which used proofs are counted, with its limit.
+// A proofGroup is a group in which used proofs are counted, with its limit. The limit is less
+// by the proofs in the group beside, if there is one.
 type proofGroup struct {
-	name string
-	most int
+	name   string
+	most   int
+	beside string
 }
 
 func (u *UsedProof) groups() []proofGroup {
 	if u.Person == "" {
-		return []proofGroup{{"pairings", maxOfPairings}, {"pairing " + u.Thumbprint, maxOfPairing}}
+		return []proofGroup{{"pairings", maxOfPairings, ""}, {"pairing " + u.Thumbprint, maxOfPairing, ""}}
 	}
-	return []proofGroup{{"devices", maxOfDevices}, {"person " + u.Person, maxOfPerson}, {"device " + u.Thumbprint, maxOfDevice}}
+	tenant, _, _ := strings.Cut(u.Person, " ")
+	return []proofGroup{
+		{"devices", maxOfDevices, ""}, {"tenant " + tenant, maxOfDevices, "devices"}, {"person " + u.Person, maxOfPerson, ""}, {"device " + u.Thumbprint, maxOfDevice, ""},
+	}
 }
 
 // Use accepts a verified proof, and sends it to the other relays.
@@ -105,7 +110,7 @@ func (p *Proofs) use(u UsedProof, now time.Time) error {
 		return err
 	}
 	for _, g := range u.groups() {
-		if p.count[g.name] >= g.most {
+		if p.count[g.name] >= g.most-p.count[g.beside] {
 			return ErrProofsFull
 		}
 	}

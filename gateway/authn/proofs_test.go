@@ -29,7 +29,7 @@ func (b *proofBook) use(person, key string, i int, want error) {
 func (b *proofBook) wait() { b.now = b.now.Add(auth.ChallengeTTL + auth.Leeway + time.Second) }
 
 // TestUnauthenticatedTakeNoRoomFromDevices fills the room for pairings, for a device,
-// for a person and for all devices in turn. A full room refuses only its own proofs,
+// for a person and for a tenant in turn. A full room refuses only its own proofs,
 // and has room again when the nonces have expired.
 func TestUnauthenticatedTakeNoRoomFromDevices(t *testing.T) {
 	b := &proofBook{t, newProofs(), time.Now()}
@@ -52,17 +52,18 @@ func TestUnauthenticatedTakeNoRoomFromDevices(t *testing.T) {
 	b.use("t mallory", "another", 0, ErrProofsFull)
 	b.use("t ada", "ada", 0, nil)
 	b.wait()
-	for person := range maxOfDevices / maxOfPerson {
+	for person := range maxOfDevices / 2 / maxOfPerson {
 		for i := range maxOfPerson {
 			b.use(fmt.Sprint("t p", person), fmt.Sprint("p", person, " ", i/maxOfDevice), i, nil)
 		}
 	}
 	b.use("t ada", "ada", 1, ErrProofsFull)
+	b.use("another ada", "ada", 2, nil)
 	b.use("", "pairing", 1, nil)
 	b.wait()
 	b.use("t ada", "ada", 1, nil)
-	if len(b.used) != 1 || len(b.queue) != 1 || len(b.count) != 3 {
-		t.Errorf("after the old proofs' end, %d proofs are remembered, %d are in the queue, and %d groups are counted; want 1, 1 and 3", len(b.used), len(b.queue), len(b.count))
+	if len(b.used) != 1 || len(b.queue) != 1 || len(b.count) != 4 {
+		t.Errorf("after the old proofs' end, %d proofs are remembered, %d are in the queue, and %d groups are counted; want 1, 1 and 4", len(b.used), len(b.queue), len(b.count))
 	}
 }
 
