@@ -13,7 +13,7 @@
 //
 // # State
 //
-// The package owns the event streams, counted by subject. gateway/notify owns the events and
+// The package owns the event streams, counted by tenant and subject. gateway/notify owns the events and
 // settings.
 //
 // # Concurrency

@@ -18,7 +18,7 @@ import (
 // Limits for event streams.
 const (
 	streamsOfSubject = 16   // concurrent streams of a subject
-	streamsInAll     = 4096 // concurrent streams of all subjects
+	streamsInAll     = 4096 // concurrent streams of all tenants; a tenant may have as many as are free
 	StreamBeat       = 15 * time.Second
 	streamWrite      = 30 * time.Second // timeout for a write
 	streamLife       = time.Hour        // then the stream ends, and the client reconnects
@@ -63,26 +63,30 @@ type shownEnd struct {
 type streams struct {
 	mu  sync.Mutex
 	all int
-	of  map[[2]string]int // number of streams, by tenant and subject
+	of  map[[2]string]int // number of streams, by tenant, and by tenant and subject
 }
 
 // enter counts a new stream until leave is called. It returns false if there are too
 // many.
 func (a *streams) enter(who auth.Client) (leave func(), ok bool) {
-	key := [2]string{who.Tenant, who.Subject}
+	keys := [...][2]string{{who.Tenant}, {who.Tenant, who.Subject}} // a subject is not ""
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.all >= streamsInAll || a.of[key] >= streamsOfSubject {
+	if a.of[keys[0]] >= streamsInAll-a.all || a.of[keys[1]] >= streamsOfSubject {
 		return nil, false
 	}
 	a.all++
-	a.of[key]++
+	for _, key := range keys {
+		a.of[key]++
+	}
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.all--
-		if a.of[key]--; a.of[key] == 0 {
-			delete(a.of, key)
+		for _, key := range keys {
+			if a.of[key]--; a.of[key] == 0 {
+				delete(a.of, key)
+			}
 		}
 	}, true
 }
