@@ -73,5 +73,5 @@ func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth
 	if err := revoked.Add(rev); err != nil {
 		return rev, err
 	}
-	return rev, atomicfile.KeepOwner(dataDir, path, filepath.Join(dataDir, lockName))
+	return rev, atomicfile.KeepOwner(dataDir, path)
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -36,6 +37,11 @@ func TestCommandsOfRootKeepTheOwner(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
+	foreign := strings.Repeat("x.", 2) + "x" // a token that only a running relay can read
+	if err := run(t.Context(), []string{"revoke", "--data-dir", dir, "--token", foreign}, &out, &out); err == nil {
+		t.Error("relay revoke of a foreign token without a relay ends with status 0; want 1")
+	}
+	wantOwner(t, dir, user)
 	if err := run(t.Context(), []string{"revoke", "--data-dir", dir, "--subject", "ada"}, &out, &out); err == nil {
 		t.Error("relay revoke without a relay ends with status 0; want 1")
 	}
@@ -50,23 +56,31 @@ func TestCommandsOfRootKeepTheOwner(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{dir, empty} {
-		files := 0
-		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := entry.Info()
-			if err != nil {
-				return err
-			}
-			if stat := info.Sys().(*syscall.Stat_t); stat.Uid != user || stat.Gid != user {
-				t.Errorf("%s belongs to %d:%d; want the directory's owner %d", path, stat.Uid, stat.Gid, user)
-			}
-			files++
-			return nil
-		})
-		if err != nil || files < 8 {
-			t.Errorf("%s has %d files, %v; want keys, revocations and more", dir, files, err)
+		if files := wantOwner(t, dir, user); files < 8 {
+			t.Errorf("%s has %d files; want keys, revocations and more", dir, files)
 		}
 	}
+}
+
+// wantOwner fails unless a directory's files belong to a user. It returns their number.
+func wantOwner(t *testing.T, dir string, user uint32) (files int) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if stat := info.Sys().(*syscall.Stat_t); stat.Uid != user || stat.Gid != user {
+			t.Errorf("%s belongs to %d:%d; want the directory's owner %d", path, stat.Uid, stat.Gid, user)
+		}
+		files++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
