@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -147,6 +149,34 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 		if status, _ := a.post("/agent/challenge", token, nil); status != http.StatusUnauthorized {
 			t.Errorf("a challenge after the host was revoked: HTTP %d; want 401", status)
 		}
+	}
+}
+
+// TestEnrolmentWorksOnAFullDisk exchanges an enrolment token while the relay cannot record that the
+// token is used up. It must work once. When the relay can write again, it must record the token.
+func TestEnrolmentWorksOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	r := startRelay(t, func(cfg *RelayConfig) { cfg.DataDir = dir })
+	a := newFakeAgent(t, r)
+	proof, again := a.enrollProof(auth.NewHostKey()), a.enrollProof(auth.NewHostKey())
+	file := filepath.Join(dir, revokedName)
+	if err := os.Mkdir(file, 0o700); err != nil { // a directory cannot be replaced by a file
+		t.Fatal(err)
+	}
+	a.wantCredential("/agent/enroll", proof)
+	a.wantRefused("the token once more", "/agent/enroll", again, http.StatusUnauthorized, "token revoked")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Revocations().Add(auth.Revocation{Token: "other", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	enrolment, err := r.Keys().Tokens().VerifyHost(a.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), enrolment.ID) {
+		t.Errorf("the file of revocations has %s, %v; want the used token", data, err)
 	}
 }
 

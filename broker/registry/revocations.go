@@ -102,7 +102,8 @@ func (r *Revocations) Add(rev auth.Revocation) error {
 }
 
 // Spend revokes a single token, and reports whether it was valid before. If two calls at
-// one relay name the same token, only the first returns true. The errors are those of Add.
+// one relay name the same token, only the first returns true. The errors are those of Add. With
+// true, an error means only that the file could not be written; the Revocations try again.
 func (r *Revocations) Spend(token string, expires time.Time) (first bool, err error) {
 	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires, Alone: true}, MaxRevocations/2, func(was auth.Revocation) bool { return was.Token == "" })
 }

@@ -209,8 +209,11 @@ var errTicketUsed = errors.New("ticket already used")
 // spend marks a ticket as used at all relays.
 func (c *Canvases) spend(grant *auth.CanvasGrant) error {
 	first, err := c.Caller.Revoked.Spend(grant.ID, grant.Expires)
-	if err == nil && !first {
-		err = errTicketUsed
+	switch {
+	case first: // also if the disk is full
+		return nil
+	case err == nil:
+		return errTicketUsed
 	}
 	return err
 }

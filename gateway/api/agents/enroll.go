@@ -49,12 +49,15 @@ func (a *API) serveEnroll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	first, err := a.Caller.Revoked.Spend(host.ID, host.Expires)
-	switch {
-	case err != nil:
+	if err != nil {
 		a.Log.Error("enrolment token not recorded as used up", "tenant", host.Tenant, "host", host.Host, "error", err)
+	}
+	switch {
+	case first: // after an error, it is used up nevertheless, and the relay tries again to record it
+	case err != nil:
 		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relay cannot record that the token is used up; see its log"})
 		return
-	case !first:
+	default:
 		a.Caller.Unauthorized(w, r, authn.ErrUsedUp)
 		return
 	}
