@@ -386,7 +386,7 @@ func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
 	switch {
 	case !who.MayReach(tenant, host):
 		return false
-	case e.Only != "" && e.Only != who.Subject:
+	case e.Only != "" && (e.Only != who.Subject || !who.Access.Includes(auth.AccessTalk)): // as hosts hide private sessions
 		return false
 	case e.Session == "":
 		return true

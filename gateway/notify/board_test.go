@@ -186,7 +186,7 @@ func TestQuestionOfASessionThatBecomesPrivateIsWithdrawn(t *testing.T) {
 	after := func(subject string, number uint64) (got []notify.Change) {
 		items, _, _, _ := board.After("t", number)
 		for _, item := range items {
-			if notify.MayHear(auth.Client{Tenant: "t", Hosts: []string{"*"}, Subject: subject}, "t", "h", &item.Event) {
+			if notify.MayHear(auth.Client{Tenant: "t", Hosts: []string{"*"}, Subject: subject, Access: auth.AccessTalk}, "t", "h", &item.Event) {
 				got = append(got, item.Change)
 			}
 		}
@@ -214,6 +214,9 @@ func TestOnlyPermittedEventsAreHeard(t *testing.T) {
 	}
 	if private.Subject = "ada"; !notify.MayHear(private, "t", "h1", &notice.Event{Session: "s:/1", Only: "ada"}) {
 		t.Error("ada may not hear events from ada's private session; want yes")
+	}
+	if private.Access = auth.AccessRead; notify.MayHear(private, "t", "h1", &notice.Event{Session: "s:/1", Only: "ada"}) {
+		t.Error("ada's token with the level look may hear events from ada's private session, which hosts hide from it; want no")
 	}
 	session, host := notice.Event{Session: "s:/1"}, notice.Event{}
 	for _, test := range []struct {

@@ -27,6 +27,6 @@
 //
 // [MayHear] decides whether a token may see an event: the token must include the host. For an
 // event of a session, it must permit listing sessions and, if it names channels, include the
-// session. An event can be for one subject only. Sessions that the host's owner hides are never
+// session. An event can be for one subject only; then it is not for tokens with the level look. Sessions that the host's owner hides are never
 // reported by the host-agent.
 package notify
