@@ -23,6 +23,7 @@ type CanvasGrant struct {
 	Expires time.Time // when the ticket or session expires
 
 	Origins []Origin // the grants from which it was derived, see [Client.Derive]
+	Signer  string   // as in [Client]
 
 	CanvasClaims
 }
@@ -60,7 +61,7 @@ func (g *CanvasGrant) TokenExpires() time.Time {
 // Client returns the fields with which a relay checks whether the client's token is
 // revoked.
 func (g *CanvasGrant) Client() Client {
-	return Client{ID: g.Token, Device: g.Device, Tenant: g.Tenant, Subject: g.Subject, IssuedAt: time.Unix(g.Issued, 0), Expires: g.Expires, Origins: g.Origins}
+	return Client{ID: g.Token, Device: g.Device, Tenant: g.Tenant, Subject: g.Subject, IssuedAt: time.Unix(g.Issued, 0), Expires: g.Expires, Origins: g.Origins, Signer: g.Signer}
 }
 
 // The kinds of canvas grants.
@@ -120,7 +121,7 @@ func (cl *claims) canvas() (CanvasGrant, error) {
 		return CanvasGrant{}, err
 	}
 	return CanvasGrant{
-		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Expires: cl.ExpiresAt.UTC(), Origins: cl.Origins, CanvasClaims: *cl.Canvas,
+		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Expires: cl.ExpiresAt.UTC(), Origins: cl.Origins, Signer: cl.signer, CanvasClaims: *cl.Canvas,
 	}, nil
 }
 

@@ -144,6 +144,10 @@ func (k *Keys) setOf(kid string) *keySet {
 	return nil
 }
 
+// Retired reports whether a token's key has been retired since the token was verified. signer
+// is the token's [Client.Signer].
+func (k *Keys) Retired(signer string) bool { return signer != "" && k.setOf(signer) == nil }
+
 // FirstRetired reports whether the first set is retired.
 func (k *Keys) FirstRetired() bool { return !k.oldest().first }
 

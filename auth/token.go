@@ -80,6 +80,10 @@ type Client struct {
 	// Origins are the grants from which the token is derived, nearest first. When any of
 	// them is revoked, the token ends.
 	Origins []Origin
+
+	// Signer is the ID of the relays' key that has signed the token, see [Keys.Retired]. It
+	// is "" for other issuers' tokens, and in stored Clients.
+	Signer string `json:"-"`
 }
 
 // MayReach reports whether the token is valid for a host.
@@ -203,6 +207,8 @@ type claims struct {
 	Canvas *CanvasClaims `json:"canvas,omitempty"`
 
 	credentialClaims
+
+	signer string // the kid in the header of a verified token
 }
 
 // Tokens issues and verifies the tokens of clients, host-agents and operators.
@@ -341,12 +347,14 @@ func (t Tokens) verify(want tokenKind, token string) (*claims, error) {
 		return nil, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
 	}
 	cl := new(claims)
-	if _, err := parser.ParseWithClaims(token, cl, t.keyFor(want)); err != nil {
+	parsed, err := parser.ParseWithClaims(token, cl, t.keyFor(want))
+	if err != nil {
 		if err = t.refusal(cl, err); !errors.Is(err, ErrTokenExpired) {
 			cl = nil
 		}
 		return cl, err
 	}
+	cl.signer, _ = parsed.Header["kid"].(string)
 	return cl, nil
 }
 
@@ -412,7 +420,7 @@ func (cl *claims) client() (Client, error) {
 		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
 		Channels: cl.Channels, Methods: cl.Methods, Files: cl.Files, Reverse: cl.Reverse, MaxConnections: cl.MaxConnections,
 	}
-	c.Device, c.Audience, c.Origins = cl.Device, cl.Watches, cl.Origins
+	c.Device, c.Audience, c.Origins, c.Signer = cl.Device, cl.Watches, cl.Origins, cl.signer
 	if cl.Device != "" && CheckSubject(cl.Device) != nil {
 		return Client{}, errors.New("device is too long, or unprintable")
 	}

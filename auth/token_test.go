@@ -74,7 +74,11 @@ func TestVerifyReturnsIssuedContent(t *testing.T) {
 	if err != nil {
 		t.Fatalf("VerifyClient: %v; want no error", err)
 	}
-	if diff := cmp.Diff(client(), got); diff != "" {
+	want := client()
+	if want.Signer = got.Signer; k.Retired(got.Signer) || !k.Retired("other") {
+		t.Errorf("the signer %q is retired; want it known, and others not", got.Signer)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("client (-want +got):\n%s", diff)
 	}
 
@@ -150,7 +154,7 @@ func TestCoversComparesEveryField(t *testing.T) {
 		"MaxConnections": func(c *auth.Client) { c.MaxConnections = 0 },
 		"Audience":       func(c *auth.Client) { c.Audience = "" },
 	}
-	none := []string{"ID", "Subject", "IssuedAt", "Expires", "Device", "DeviceName", "Key", "Origins"}
+	none := []string{"ID", "Subject", "IssuedAt", "Expires", "Device", "DeviceName", "Key", "Origins", "Signer"}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[auth.Client]()) {
 		if field.Name == "Tenant" || slices.Contains(none, field.Name) {
 			continue

@@ -65,7 +65,7 @@ func (k *keyRoll) reload() {
 }
 
 // keysChanged returns the callback for changed keys: it updates the keys that NATS
-// servers trust.
+// servers trust, and closes the connections of clients with tokens of retired keys.
 func (r *Relay) keysChanged(cfg *RelayConfig) func() error {
 	trust := filepath.Join(cfg.DataDir, TrustFile)
 	return func() error {
@@ -76,6 +76,7 @@ func (r *Relay) keysChanged(cfg *RelayConfig) func() error {
 			own = r.keys.Authority().WriteTrustConfig(trust)
 		}
 		r.tenants.KeysChanged()
+		r.server.Load().revokedNow()
 		return own
 	}
 }

@@ -32,9 +32,10 @@ import (
 // on fake time. The test sets the registry's content.
 type world struct {
 	*testing.T
-	keys   *auth.Keys
-	net    membus.Net
-	server *Server
+	keys    *auth.Keys
+	keysDir string
+	net     membus.Net
+	server  *Server
 
 	revoked *registry.Revocations
 
@@ -61,11 +62,12 @@ const (
 func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		keys, err := auth.LoadKeys(t.TempDir())
+		dir := t.TempDir()
+		keys, err := auth.LoadKeys(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{T: t, keys: keys, host: registry.Host{Tenant: testTenant, Name: testHost, State: registry.Offline, Reason: "asleep"}}
+		w := &world{T: t, keys: keys, keysDir: dir, host: registry.Host{Tenant: testTenant, Name: testHost, State: registry.Offline, Reason: "asleep"}}
 		cfg.Keys, cfg.Bus, cfg.Instance = keys, &w.net, "relay1"
 		w.revoked, err = registry.LoadRevocations("", nil)
 		if err != nil {

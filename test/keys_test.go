@@ -1,10 +1,13 @@
 package test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,8 +45,9 @@ func copyNewKeys(t *testing.T, from, to string) {
 }
 
 // An operator adds new keys to two relays and retires the old ones, while a host
-// streams to a client at each relay. Clients and host must keep their connections and
-// lose no message. A token signed with the retired keys must then be refused.
+// streams to a client at each relay. Clients that renew their token, and the host, must keep
+// their connections and lose no message. A client that does not must be closed, and a token
+// signed with the retired keys must then be refused.
 func TestKeysRollUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir, listens := t.TempDir(), []string{natssite.FreePort(t), natssite.FreePort(t)}
@@ -141,6 +145,14 @@ func TestKeysRollUnderLoad(t *testing.T) {
 			t.Fatal("the host-agent has not renewed its credential in time; want a new one")
 		}
 	}
+	stale := join(t, through(other, former), "stale", nil)
+	renewed, err := s.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range clients {
+		call(t, c, "relay/refreshToken", fmt.Sprintf(`{"channel":"ahp-root://","token":%q}`, renewed))
+	}
 	if err := auth.RetireKeys(dir, first, time.Now().Add(-time.Second), false); err == nil {
 		t.Error("RetireKeys retires keys that may be in use; want an error")
 	}
@@ -151,14 +163,20 @@ func TestKeysRollUnderLoad(t *testing.T) {
 	}
 	reload()
 	speak()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
 	for i, c := range clients {
 		if err := c.Err(); err != nil {
 			t.Errorf("client %d was closed: %v; want it connected", i, err)
 		}
-		wantAllOf(t, "viewer", c, s.Tap.Conns()[i])
+		want, got := s.Tap.Conns()[i].ToClient(), 0
+		if _, err := c.WaitFor(ctx, func([]byte) bool { got++; return got == len(want)+1 }); err != nil {
+			t.Fatal(err)
+		}
+		frames := slices.DeleteFunc(c.Frames(), func(frame []byte) bool { return bytes.Contains(frame, []byte("expiresAt")) }) // the relay's answer to refreshToken
+		wantSameFrames(t, "viewer", frames[:len(want)], want)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
-	defer cancel()
+	eventually(t, "the client whose token is not renewed is closed", func() bool { return stale.Err() != nil })
 	if _, err := through(s.Relay, former)(ctx, refclient.Options{}); err == nil {
 		t.Error("a token from the retired keys connects; want a refusal")
 	}

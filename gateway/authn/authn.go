@@ -60,9 +60,9 @@ func (c *Checker) VerifyHost(token string) (auth.Enrolment, error) {
 }
 
 // IsRevoked reports whether a client's token is revoked, or a grant from which it is
-// derived.
+// derived, or whether the key that has signed the token is retired.
 func (c *Checker) IsRevoked(who auth.Client) bool {
-	return c.Revoked.Revoked(who.IssuedAt, who.Keys()...) || c.Revoked.RevokedOrigin(who.Tenant, who.Origins)
+	return c.Keys.Retired(who.Signer) || c.Revoked.Revoked(who.IssuedAt, who.Keys()...) || c.Revoked.RevokedOrigin(who.Tenant, who.Origins)
 }
 
 // IsEnrolmentRevoked reports whether a host-agent's token is revoked, or a grant from

@@ -97,6 +97,25 @@ func TestNewTicketReplacesARevokedSession(t *testing.T) {
 	b.want("with the new token", page, http.StatusServiceUnavailable)
 }
 
+// TestRetiredKeysEndSessions: a browser shows a canvas, and the relays' keys that have signed its
+// session are retired.
+func TestRetiredKeysEndSessions(t *testing.T) {
+	b, now := newBrowser(t, ""), time.Now()
+	_, page := b.open()
+	b.want("the page of a host that is away", page, http.StatusServiceUnavailable)
+	first := b.keys.SetIDs()[0]
+	if _, err := auth.AddKeys(b.keysDir, now, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := auth.RetireKeys(b.keysDir, first, now, true); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := b.keys.Reload(); !changed || err != nil {
+		t.Fatalf("Reload = %v, %v; want a change", changed, err)
+	}
+	b.want("after its keys are retired", page, http.StatusGone)
+}
+
 // TestTicketWorksOnAFullDisk uses a ticket while the relay cannot record that it is used. It must
 // work once.
 func TestTicketWorksOnAFullDisk(t *testing.T) {
