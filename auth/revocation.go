@@ -36,6 +36,10 @@ type Revocation struct {
 	// the derived grants, only those of tokens issued up to this time end. Older relays end
 	// all that At covers.
 	Derived time.Time `json:"derived,omitzero"`
+
+	// By is the tenant whose people have decided this; "" stands for operators and relays.
+	// The revocations of a tenant's people leave room for others.
+	By string `json:"by,omitempty"`
 }
 
 // MaxDerivedTTL is the longest lifetime of a token that is derived from another grant:
@@ -146,6 +150,9 @@ func (r Revocation) Merge(o Revocation) Revocation {
 		r.At = o.At
 	}
 	r.Alone = r.Alone && o.Alone
+	if r.By != o.By {
+		r.By = ""
+	}
 	if r.Derived = derived; r.Token != "" || r.Alone || derived.Equal(r.At) { // a token's derived grants have a revocation of their own
 		r.Derived = time.Time{}
 	}

@@ -20,8 +20,10 @@ import (
 // Bounds for revocations.
 const (
 	// MaxRevocations bounds the revocations at a relay. Half of them are reserved for
-	// Add. Revocations from other relays count too, but are always accepted.
+	// Add, and a quarter for operators: see [auth.Revocation.By]. Revocations from other
+	// relays count too, but are always accepted.
 	MaxRevocations = 1 << 18
+	maxOfPeople    = MaxRevocations / 4 * 3
 
 	// revocationBacklog bounds the waiting messages from other relays. A lost
 	// revocation arrives later through the store.
@@ -50,6 +52,7 @@ type Revocations struct {
 
 	mu      sync.RWMutex // guards the fields below
 	entries map[auth.RevocationKey]auth.Revocation
+	by      map[string]int              // number of entries by Revocation.By
 	revs    map[string]uint64           // revision of each stored revocation, by store key
 	over    map[string]uint64           // revision of each stored revocation that has expired and is to be removed, by store key
 	behind  map[auth.RevocationKey]bool // revocations that the store lacks or has in an older form
@@ -67,7 +70,7 @@ type revocationSubscriber struct{ notify func() }
 func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1),
-		entries: map[auth.RevocationKey]auth.Revocation{}, revs: map[string]uint64{}, over: map[string]uint64{}, behind: map[auth.RevocationKey]bool{},
+		entries: map[auth.RevocationKey]auth.Revocation{}, by: map[string]int{}, revs: map[string]uint64{}, over: map[string]uint64{}, behind: map[auth.RevocationKey]bool{},
 	}
 	if path == "" {
 		return r, nil
@@ -94,7 +97,8 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 
 // Add adds a revocation. When Add returns, the revocation has taken effect at this
 // relay, is in its file, and has been sent to all connected relays. The error is
-// ErrTooManyRevocations if the set is full, else it reports that rev is invalid or that the
+// ErrTooManyRevocations if the set is full, or if rev.By has as many revocations as are free
+// for people; else it reports that rev is invalid or that the
 // file could not be written.
 func (r *Revocations) Add(rev auth.Revocation) error {
 	_, err := r.add(rev, MaxRevocations, func(auth.Revocation) bool { return true })
@@ -116,7 +120,7 @@ func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Re
 	}
 	r.mu.Lock()
 	was, known := r.entries[rev.Key()]
-	full := !known && len(r.entries) >= most
+	full := !known && (len(r.entries) >= most || rev.By != "" && r.by[rev.By] >= maxOfPeople-len(r.entries))
 	var told []auth.Revocation
 	if !full && wanted(was) {
 		told = r.mergeAllLocked(rev)
@@ -187,8 +191,10 @@ func (r *Revocations) mergeLocked(rev auth.Revocation) bool {
 		if rev == was {
 			return false
 		}
+		r.by[was.By]--
 	}
 	r.entries[key] = rev
+	r.by[rev.By]++
 	r.behind[key] = true
 	r.news = append(r.news, rev)
 	r.unsaved = true
@@ -273,6 +279,9 @@ func (r *Revocations) prune(now time.Time) {
 		if rev.Expired(now) {
 			delete(r.entries, key)
 			delete(r.behind, key)
+			if r.by[rev.By]--; r.by[rev.By] == 0 {
+				delete(r.by, rev.By)
+			}
 			r.unsaved = true
 			if stored := revokedKey(rev); r.revs[stored] != 0 {
 				r.over[stored] = r.revs[stored]

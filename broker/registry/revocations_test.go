@@ -198,6 +198,37 @@ func TestRevocationsAreBounded(t *testing.T) {
 	}
 }
 
+// TestRevocationsOfATenantLeaveRoomForOthers: the people of a tenant revoke as many grants as they
+// can. Another tenant's people and the operators can still revoke. When the loud tenant's
+// revocations have expired, it has its room again, also after a restart.
+func TestRevocationsOfATenantLeaveRoomForOthers(t *testing.T) {
+	r := loadRevocations(t, "")
+	now := time.Now()
+	add := func(by string, i int) error {
+		return r.Add(auth.Revocation{Token: fmt.Sprint(by, i), At: now, Until: now.Add(time.Hour), Alone: true, By: by})
+	}
+	most := 0
+	for add("loud", most) == nil {
+		most++
+	}
+	if most != maxOfPeople/2 {
+		t.Errorf("the loud tenant's people have revoked %d grants; want %d", most, maxOfPeople/2)
+	}
+	if err := add("quiet", 0); err != nil {
+		t.Errorf("another tenant's revocation: %v; want room for it", err)
+	}
+	if err := add("", 0); err != nil {
+		t.Errorf("an operator's revocation: %v; want room for it", err)
+	}
+	if err := r.Add(auth.Revocation{Token: "loud0", At: now}); err != nil || r.by["loud"] != most-1 {
+		t.Errorf("an operator revokes what the loud tenant's people have revoked: %v, and these have %d; want %d", err, r.by["loud"], most-1)
+	}
+	r.prune(now.Add(2 * time.Hour))
+	if err := add("loud", most); err != nil || len(r.by) != 2 {
+		t.Errorf("after the end of the revoked grants: %v, and the counts are %v; want room", err, r.by)
+	}
+}
+
 // TestTokenIsSpentOnce spends the same token in 20 goroutines at once. Only one of them may be the
 // first.
 func TestTokenIsSpentOnce(t *testing.T) {

@@ -94,7 +94,7 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 	}
 	alone = alone || device.ID == own
 	a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Token: device.ID, Address: a.Caller.Address(r), Detail: "device of " + device.Subject + ": " + device.Name})
-	err = a.endDevice(device.ID, alone)
+	err = a.endDevice(who.Tenant, device.ID, alone)
 	if err != nil {
 		a.failed(w, err)
 		return
@@ -138,9 +138,9 @@ var errEndsCaller = errors.New("this would sign you out too, because your access
 // endDevice revokes a device with its tokens and links, at all relays. Unless alone is
 // set, it also revokes everything else derived from the device: devices and people that
 // it approved or invited, and host-agents' credentials.
-func (a *base) endDevice(id string, alone bool) error {
+func (a *base) endDevice(tenant, id string, alone bool) error {
 	now := time.Now().UTC()
-	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: now, Until: now.Add(maxTokenTTL + time.Hour), Alone: alone}.Spanning())
+	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: now, Until: now.Add(maxTokenTTL + time.Hour), Alone: alone, By: tenant}.Spanning())
 }
 
 // requests serves decisions about requests for access.

@@ -225,7 +225,7 @@ func (a *shares) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who pe
 func (a *shares) takeBack(w http.ResponseWriter, r *http.Request, who people.Person, list ...people.Share) {
 	for _, one := range list {
 		a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Host: one.Host, Token: one.ID, Address: a.Caller.Address(r), Detail: "link to " + one.Session})
-		err := a.Caller.Revoked.Add(auth.Revocation{Token: one.ID, At: time.Now().UTC(), Until: one.Expires})
+		err := a.Caller.Revoked.Add(auth.Revocation{Token: one.ID, At: time.Now().UTC(), Until: one.Expires, By: who.Tenant})
 		if err == nil {
 			err = a.People.TakeBack(one.ID)
 		}

@@ -98,9 +98,9 @@ func (a *team) serveRemovePerson(w http.ResponseWriter, r *http.Request, who peo
 		return
 	}
 	a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Address: a.Caller.Address(r), Detail: fmt.Sprintf("person %s, with %d devices", subject, len(devices))})
-	err = a.Caller.Revoked.Add(auth.Revocation{Tenant: who.Tenant, Subject: subject, At: time.Now().UTC(), Alone: alone})
+	err = a.Caller.Revoked.Add(auth.Revocation{Tenant: who.Tenant, Subject: subject, At: time.Now().UTC(), Alone: alone, By: who.Tenant})
 	for _, d := range devices { // also ends the tokens and links that the devices have made
-		err = errors.Join(err, a.endDevice(d.ID, alone))
+		err = errors.Join(err, a.endDevice(who.Tenant, d.ID, alone))
 	}
 	if err == nil {
 		err = a.People.Forget(who.Tenant, subject)
