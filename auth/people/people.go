@@ -286,8 +286,40 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 	if out >= maxInvitesOut {
 		return "", ErrTooMany
 	}
+	if err := d.roomIn(i.Person.Tenant); err != nil {
+		return "", err
+	}
 	secret = rand.Text()
 	return secret, update(d.store, invitePrefix+hashed(secret), func(*Invite) (*Invite, error) { return &i, nil })
+}
+
+// roomIn returns ErrFull if a tenant has as many records as are free, so that no tenant leaves
+// no room for others. Requests for access do not count: they have a bound of their own, and
+// name any tenant without proof.
+func (d *Directory) roomIn(tenant string) error {
+	found, err := all[struct {
+		Tenant string
+		Person struct{ Tenant string } // in an invitation
+	}](d.store, "")
+	own := 0
+	for key, one := range found {
+		if !strings.HasPrefix(key, requestPrefix) && (one.Tenant == tenant || one.Person.Tenant == tenant) {
+			own++
+		}
+	}
+	if own >= MaxRecords-len(found) {
+		return ErrFull
+	}
+	return err
+}
+
+// newPerson returns ErrFull if a person is new and there is no room in the tenant.
+func (d *Directory) newPerson(tenant, subject string) error {
+	_, err := get[Person](d.store, personKey(tenant, subject))
+	if errors.Is(err, ErrNone) {
+		return d.roomIn(tenant)
+	}
+	return err
 }
 
 // HasOwner reports whether a tenant has an owner.
@@ -350,6 +382,9 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 			return ErrUsed
 		}
 	}
+	if err := d.newPerson(person.Tenant, person.Subject); err != nil {
+		return err
+	}
 	return update(d.store, personKey(person.Tenant, person.Subject), func(old *Person) (*Person, error) {
 		if invite.Setup && !again && old != nil {
 			return nil, ErrUsed // a different person was first, at another relay
@@ -367,7 +402,7 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 // SignIn gives a device access after its person has signed in at an identity provider.
 func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	p.Name = Clean(p.Name)
-	if err := p.check(); err != nil {
+	if err := errors.Join(p.check(), d.newPerson(p.Tenant, p.Subject)); err != nil {
 		return Device{}, err
 	}
 	err := update(d.store, personKey(p.Tenant, p.Subject), func(old *Person) (*Person, error) {
@@ -434,6 +469,9 @@ func (d *Directory) add(device Device) (Device, error) {
 	}
 	if len(theirs) >= maxOfPerson {
 		return Device{}, ErrTooMany
+	}
+	if err := d.roomIn(device.Tenant); err != nil {
+		return Device{}, err
 	}
 	device.ID, device.Added = newDeviceID(), d.now().UTC()
 	device.Seen, device.Name = device.Added, Clean(device.Name)

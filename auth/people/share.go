@@ -61,6 +61,9 @@ func (d *Directory) Keep(s Share) (secret string, err error) {
 	if len(theirs) >= maxShares {
 		return "", ErrTooMany
 	}
+	if err := d.roomIn(s.Tenant); err != nil {
+		return "", err
+	}
 	secret = rand.Text()
 	s.Secret = hashed(secret)
 	return secret, update(d.store, sharePrefix+s.ID, func(*Share) (*Share, error) { return &s, nil })

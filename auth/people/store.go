@@ -16,8 +16,9 @@ type Store interface {
 	All(prefix string) (map[string][]byte, error)
 }
 
-// MaxRecords is the largest number of records in a store.
-const MaxRecords = 16 << 10
+// MaxRecords is the largest number of records in a store. A tenant may have as many as are
+// free.
+const MaxRecords = 32 << 10
 
 // Reasons why a store refuses a change.
 var (
