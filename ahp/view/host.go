@@ -24,6 +24,7 @@ type Host struct {
 	key     func(uri string) string
 	changes atomic.Uint64 // increases whenever a URI may have been removed from its owner
 	servers atomic.Bool   // the host has named an MCP server's channel
+	forgot  atomic.Bool   // owners were removed for lack of room
 
 	mu       sync.Mutex // guards the fields below
 	seq      int64      // the highest serverSeq on any connection
@@ -62,14 +63,16 @@ func NewHost(key func(uri string) string) *Host {
 
 func (h *Host) forgetLocked() {
 	h.seq, h.floor, h.command = 0, stamp{}, nil
-	h.owned = newLRU[string, *owned](maxOwned, nil)
+	forgets := func(string, *owned) { h.forgot.Store(true) }
+	h.owned = newLRU(maxOwned, forgets)
 	h.named = newLRU[string, *owned](maxOwned, nil)
-	h.prefixes = newLRU[string, *owned](maxPrefixes, nil)
+	h.prefixes = newLRU(maxPrefixes, forgets)
 	h.lists = newLRU(maxOwned, func(_ listKey, when stamp) { h.floor = later(h.floor, when) })
 	h.canvases = newLRU[string, Canvas](maxCanvases, nil)
 	h.clients = newLRU(maxClients, func(_ clientKey, c *client) { h.kept -= c.weight })
 	h.kept = 0
 	h.servers.Store(false)
+	h.forgot.Store(false)
 	h.changes.Add(1)
 }
 

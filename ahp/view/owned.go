@@ -137,6 +137,10 @@ func (h *Host) Owners(uri string) (list []string) {
 	return list
 }
 
+// Forgot reports whether the host has named more URIs than a Host remembers. Then a URI without
+// known owners may have some.
+func (h *Host) Forgot() bool { return h.forgot.Load() }
+
 // ContentOf returns the channels that name a URI as readable content. That does not make
 // the URI a channel.
 func (h *Host) ContentOf(uri string) []string { return h.naming(uri, Content) }

@@ -97,7 +97,7 @@ func (r *reach) objection(uri string) error {
 
 // hides reports whether a URI is a hidden channel, lies below one, or belongs to one. It
 // returns true for a URI without canonical form, because a host could read that as any
-// URI.
+// URI, and for a channel of a forgotten session, until the host names the channel again.
 func (r *reach) hides(uri string, seen map[string]bool) bool {
 	if seen[uri] {
 		return false
@@ -107,12 +107,19 @@ func (r *reach) hides(uri string, seen map[string]bool) bool {
 		return true
 	}
 	seen[uri] = true
-	if slices.ContainsFunc(sessionsIn(plain), func(session string) bool { return session != uri && r.hides(session, seen) }) {
+	sessions := sessionsIn(plain)
+	if slices.ContainsFunc(sessions, func(session string) bool { return session != uri && r.hides(session, seen) }) {
 		return true
 	}
 	return above(plain, func(u string) bool {
 		return r.hidden[u] || slices.ContainsFunc(r.host.Owners(u), func(owner string) bool { return !isFile(owner) && r.hides(owner, seen) })
-	})
+	}) || len(sessions) == 0 && r.forgotten(plain)
+}
+
+// forgotten reports whether a canonical URI belongs to a session that is not remembered.
+func (r *reach) forgotten(uri string) bool {
+	return r.host.Forgot() && slices.ContainsFunc(ofSessions, func(scheme string) bool { return strings.HasPrefix(uri, scheme) }) &&
+		!above(uri, func(u string) bool { return len(r.host.Owners(u)) > 0 })
 }
 
 // judgeContent refuses reads of content that belongs to hidden channels.
@@ -437,6 +444,9 @@ func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 
 // chatScheme begins chat URIs. Sessions have their providers' schemes.
 const chatScheme = "ahp-chat:"
+
+// ofSessions begin the URIs of channels that belong to a session.
+var ofSessions = []string{chatScheme, "ahp-canvas:", "ahp-changeset:"}
 
 // judgeNew refuses a new chat whose URI may name something that is out of reach: a session,
 // or another session's chat. The host might otherwise show it to the client.

@@ -164,6 +164,34 @@ func TestNewChatsNameNoOtherSession(t *testing.T) {
 	}
 }
 
+// TestChatsOfForgottenSessionsAreHidden: a host names more chats than are remembered, after those
+// of a private session and of a visible one. A client that may not see the private session must
+// not get its chat. It gets the visible session's chat when it has read that session's state.
+func TestChatsOfForgottenSessionsAreHidden(t *testing.T) {
+	h := view.NewHost(gate.Key)
+	all := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), h)}
+	seq := 0
+	add := func(session, chat string) {
+		seq++
+		all.host(fmt.Sprintf(`{"method":"action","params":{"channel":%q,"action":{"type":"session/chatAdded","chat":{"resource":%q}},"serverSeq":%d}}`, session, chat, seq))
+	}
+	policy := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
+	policy.Hidden = []string{"mock:/2"}
+	c := &conn{TB: t, gate: chainOf(policy, h)}
+	add("mock:/1", "ahp-chat:/visible")
+	add("mock:/2", "ahp-chat:/private")
+	c.want("a chat of a visible session", c.subscribes("ahp-chat:/visible"), true)
+	c.want("a chat of a private session", c.subscribes("ahp-chat:/private"), false)
+	for i := range 16 << 10 {
+		add("mock:/3", fmt.Sprint("ahp-chat:/", i))
+	}
+	c.want("the private session's chat, forgotten", c.subscribes("ahp-chat:/private"), false)
+	state := c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":{"chats":[{"resource":"ahp-chat:/visible"}]},"fromSeq":20000}}`)
+	c.want("the visible session's chat in its state", strings.Contains(state, "ahp-chat:/visible"), true)
+	c.want("the visible session's chat, named again", c.subscribes("ahp-chat:/visible"), true)
+	c.want("a session", c.subscribes("mock:/4"), true)
+}
+
 // TestChatsOfPrivateSessionsAreHidden subscribes to chats with URIs that some hosts read as a chat of
 // a session. If this session is private, the gate must refuse them.
 func TestChatsOfPrivateSessionsAreHidden(t *testing.T) {
