@@ -46,7 +46,8 @@ var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are 
 type Revocations struct {
 	file string // path of the file; "": none
 	log  *slog.Logger
-	wake chan struct{} // wakes run, because revocations must be saved
+	wake chan struct{}    // wakes run, because revocations must be saved
+	wall func() time.Time // time.Now, except in tests
 
 	saving sync.Mutex // serializes writes of the file; locked before mu
 
@@ -69,7 +70,7 @@ type revocationSubscriber struct{ notify func() }
 // revoked tokens must not become valid again.
 func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
-	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1),
+	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1), wall: time.Now,
 		entries: map[auth.RevocationKey]auth.Revocation{}, by: map[string]int{}, revs: map[string]uint64{}, over: map[string]uint64{}, behind: map[auth.RevocationKey]bool{},
 	}
 	if path == "" {
@@ -364,7 +365,7 @@ func (r *Revocations) notify() {
 
 // run saves changes and removes expired revocations until ctx ends.
 func (r *Revocations) run(ctx context.Context) {
-	prune := time.Tick(pruneEvery)
+	began, prune := time.Now(), time.Tick(pruneEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -373,8 +374,9 @@ func (r *Revocations) run(ctx context.Context) {
 			}
 			return
 		case <-r.wake:
-		case now := <-prune:
-			r.prune(now)
+		case <-prune:
+			// A clock that is set forward may be set back later.
+			r.prune(earlier(r.wall().Round(0), began.Add(time.Since(began)).Round(0)))
 		}
 		if err := r.save(); err != nil {
 			r.log.Error("revocations not saved", "error", err)

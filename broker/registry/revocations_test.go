@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -278,6 +280,37 @@ func TestRevocationsAreForgotten(t *testing.T) {
 	if len(r.entries) != 1 || r.entries[auth.RevocationKey{Token: "unknown"}].Token == "" {
 		t.Errorf("after all expiry times, the revocations %v are left; want only the one without a known expiry", r.entries)
 	}
+}
+
+// TestForwardJumpOfTheClockForgetsNothing sets the clock forward beyond the end of a revoked token,
+// and back. The token must still be revoked, and the revocation must be forgotten when its time has
+// passed.
+func TestForwardJumpOfTheClockForgetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := loadRevocations(t, "")
+		var jump atomic.Int64
+		r.wall = func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { r.run(ctx) })
+		now := time.Now()
+		if err := r.Add(auth.Revocation{Token: "stolen", At: now, Until: now.Add(time.Hour), Alone: true}); err != nil {
+			t.Fatal(err)
+		}
+		jump.Store(int64(2 * time.Hour))
+		time.Sleep(5 * time.Minute)
+		jump.Store(0)
+		if !r.Revoked(now, auth.RevocationKey{Token: "stolen"}) {
+			t.Error("the token is valid again; want it revoked")
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if list := r.List(); len(list) > 0 {
+			t.Errorf("after the end of all revoked tokens, the revocations %v are left; want none", list)
+		}
+		cancel()
+		running.Wait()
+	})
 }
 
 // TestRevocationsConverge adds revocations at three relays and exchanges their lists in random
