@@ -82,8 +82,8 @@ type Client struct {
 	Origins []Origin
 
 	// Signer is the ID of the relays' key that has signed the token, see [Keys.Retired]. It
-	// is "" for other issuers' tokens, and in stored Clients.
-	Signer string `json:"-"`
+	// is "" for other issuers' tokens.
+	Signer string `json:",omitempty"`
 }
 
 // MayReach reports whether the token is valid for a host.

@@ -68,20 +68,24 @@ const maxBody = 4 << 10
 
 // Standing returns the current authority for a token, which may have expired, and whether
 // it is still valid. A device's tokens expire after minutes, so the device's record decides
-// instead of the token's expiry. An error means that both are unknown at present, because
+// instead of the token's expiry and signer. An error means that both are unknown at present, because
 // the store of people is unreachable.
 func (a *base) Standing(who auth.Client) (now auth.Client, good bool, err error) {
+	byDevice := who.Device != "" && who.Key != "" && a.People != nil
+	if byDevice {
+		who.Signer = ""
+	}
 	switch {
 	case a.Caller.IsRevoked(who):
 		return who, false, nil
-	case who.Device == "" || who.Key == "" || a.People == nil:
+	case !byDevice:
 		return who, time.Now().Before(who.Expires), nil
 	}
-	now, person, _, err := a.present(who.Device)
+	now, device, _, err := a.present(who.Device)
 	if errors.Is(err, people.ErrAway) {
 		return who, false, err
 	}
-	if err != nil || person.Tenant != who.Tenant || person.Subject != who.Subject {
+	if err != nil || device.Tenant != who.Tenant || device.Subject != who.Subject || device.Key != who.Key {
 		return who, false, nil
 	}
 	now.ID, now.Device, now.Key, now.IssuedAt, now.Origins = who.ID, who.Device, who.Key, who.IssuedAt, who.Origins

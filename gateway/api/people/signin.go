@@ -182,16 +182,16 @@ func (a *base) granter(who people.Person, device string) (people.Person, time.Ti
 	return who, until, err
 }
 
-// present returns a device's present authority, its person, and when the authority ends;
+// present returns a device's present authority, its record, and when the authority ends;
 // zero means never.
-func (a *base) present(device string) (now auth.Client, person people.Person, until time.Time, err error) {
-	found, person, err := a.People.Device(device)
+func (a *base) present(id string) (now auth.Client, device people.Device, until time.Time, err error) {
+	device, person, err := a.People.Device(id)
 	if err != nil {
-		return now, person, until, err
+		return now, device, until, err
 	}
 	now, until, err = a.Allowed(person)
-	found.Narrow(&now)
-	return now, person, until, err
+	device.Narrow(&now)
+	return now, device, until, err
 }
 
 // atMost returns the earlier of two times. Zero as the second means never.
