@@ -62,6 +62,7 @@ type client struct {
 	tickets  tickets
 	audit    *audit.Log
 	revoked  func(auth.Client) bool
+	arrived  func()            // called when the host has answered initialize or reconnect; may be called again
 	spawn    func(func()) bool // starts a goroutine that the server waits for
 	cutOff   *atomic.Bool      // Server.cutOff
 
@@ -805,6 +806,7 @@ func (c clientEvents) Event(e routing.Event) {
 		c.spawn(c.opened)
 	case routing.Ready:
 		c.ready.Store(true)
+		c.spawn(c.arrived)
 	case routing.Probe:
 		c.spawn(c.probe)
 	case routing.Flushed:

@@ -186,7 +186,6 @@ func (s *Server) enter(sock *wire.Socket, who auth.Client, host hostKey, remote 
 	}
 	s.audit.Comings(lineOf(c, "connect", closing{}))
 	s.metrics.accepted.Inc()
-	s.notify.Joined(who, host.tenant, host.name)
 	return c
 }
 
@@ -216,7 +215,8 @@ func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, rem
 	c := &client{
 		id: id, host: host, token: credential{first: who, host: host, verify: s.caller.VerifyClient}, remote: remote, since: time.Now(), sock: sock, page: sock.Page,
 		shares: s.shares, hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, cutOff: &s.cutOff, metrics: s.metrics, budget: s.budget, tickets: tickets{canvases: s.canvases}, audit: s.audit, revoked: s.caller.IsRevoked,
-		begun: make(chan struct{}), ctx: ctx, cancel: cancel,
+		arrived: func() { s.notify.Joined(who, host.tenant, host.name) },
+		begun:   make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	c.begin = sync.OnceFunc(func() { close(c.begun) })
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, writers: s.writers, tenant: host.tenant, delayed: s.metrics.delays.Observe}

@@ -201,12 +201,10 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // a second visit brings no second event
-		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
-		visitor, err := refclient.Dial(ctx, s.URL(stack.Host), refclient.Options{Token: guest})
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		visitor := join(t, func(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
+			opts.Token = guest
+			return refclient.Dial(ctx, s.URL(stack.Host), opts)
+		}, "guest", nil)
 		_ = visitor.Abort()
 	}
 	if got := all.want("event", notice.Joined); got.Data.Text != "guest" || got.Data.Session != "demo:/one" {
