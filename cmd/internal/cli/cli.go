@@ -306,18 +306,23 @@ func (y yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 func (y yamlFile) node(key string) *yaml.Node {
 	for i := 0; i+1 < len(y.keys); i += 2 {
 		if y.keys[i].Value == key {
-			return y.keys[i+1]
+			return named(y.keys[i+1])
 		}
 	}
 	return nil
 }
 
+// named returns the node that an alias names, or the node itself.
+func named(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}
+
 // text returns a single value as it is written.
 func (y yamlFile) text(node *yaml.Node) (string, error) {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
-	if node.Kind != yaml.ScalarNode {
+	if node = named(node); node.Kind != yaml.ScalarNode {
 		return "", fmt.Errorf("%s, line %d: want a single value", y.name, node.Line)
 	}
 	return node.Value, nil

@@ -180,3 +180,19 @@ func TestFileHasTextsAsWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestFileMayRepeatAList sets two lists in a configuration file, the second by an alias of the first.
+func TestFileMayRepeatAList(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "prog.yaml")
+	if err := os.WriteFile(file, []byte("first: &hosts [a, b]\nsecond: *hosts\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var app struct {
+		Common
+		Flags struct{ First, Second []string } `embed:""`
+	}
+	_, err := (Program{App: &app, Name: "prog", Prefix: "AHP_PROG"}).Parse([]string{"--config", file}, io.Discard, io.Discard)
+	if got := fmt.Sprint(app.Flags); err != nil || got != "{[a b] [a b]}" {
+		t.Errorf("the lists are %s, %v; want a and b twice", got, err)
+	}
+}
