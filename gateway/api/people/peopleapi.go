@@ -12,6 +12,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/auth/gate"
 	"ahprelay/auth/people"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
@@ -57,9 +58,10 @@ type ShownDevice struct {
 	Level string `json:"level,omitempty"` // the device's maximum level; "": the same as its person's
 }
 
-// failed responds with an error that is the relay's fault.
+// failed responds with an error that is the relay's fault, or after which the caller may try
+// again.
 func (a *base) failed(w http.ResponseWriter, err error) {
-	if errors.Is(err, people.ErrAway) {
+	if errors.Is(err, people.ErrAway) || errors.Is(err, registry.ErrTooManyRevocations) {
 		authn.WriteError(w, http.StatusServiceUnavailable, err)
 		return
 	}

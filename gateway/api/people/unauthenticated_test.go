@@ -37,10 +37,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A site is a relay's API for people. Tests call its handlers without a network.
 type site struct {
 	*testing.T
-	keys   *auth.Keys
-	people *people.Directory
-	api    *peopleapi.API
-	mux    *http.ServeMux
+	keys    *auth.Keys
+	people  *people.Directory
+	api     *peopleapi.API
+	mux     *http.ServeMux
+	revoked *registry.Revocations
 }
 
 const siteURL = "https://relay.example.com"
@@ -64,7 +65,7 @@ func newSiteWith(t *testing.T, store people.Store) *site {
 		Limits: admission.New(admission.Limits{}.WithDefaults(), 1<<20), Audit: audit.New(log, nil),
 		Count: func(string) {}, Proved: func(*http.Request) {},
 	})
-	s := &site{t, keys, people.NewDirectory(store), nil, http.NewServeMux()}
+	s := &site{t, keys, people.NewDirectory(store), nil, http.NewServeMux(), revoked}
 	s.api = peopleapi.New(peopleapi.Config{
 		Caller: caller, People: s.people, Log: log, CredentialTTL: time.Hour,
 		Hosts:    func(auth.Client) []hostsapi.Info { return nil },
