@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -38,5 +40,32 @@ func TestUnitSetsKnownFlagsInItsOwnDirectories(t *testing.T) {
 	}
 	if strings.Contains(string(text), "%h") {
 		t.Error("the unit names the home directory of root; want directories which systemd makes")
+	}
+}
+
+// TestRemovalEndsAllServices runs the script before the removal of the package, with a script in place of systemctl. It must stop
+// and disable the relay and each user's host-agent. Before an upgrade, it must leave them.
+func TestRemovalEndsAllServices(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/preremove.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script := strings.ReplaceAll(string(text), "/run/systemd/system", bin)
+	for why, wants := range map[string][]string{"remove": {"stop ahp-relay.service ahp-host-agent@*.service\n", "disable ahp-relay.service ahp-host-agent@.service\n"}, "0": {"stop", "disable"}, "upgrade": nil, "1": nil} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", script, "preremove.sh", why)
+		cmd.Env = []string{"PATH=" + bin}
+		out, err := cmd.CombinedOutput()
+		if err != nil || len(wants) == 0 && len(out) > 0 {
+			t.Errorf("the script with %s runs %s, %v; want systemctl only for a removal", why, out, err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("the script with %s runs %s; want %q", why, out, want)
+			}
+		}
 	}
 }
