@@ -250,7 +250,7 @@ func refusal(relay string, response *http.Response, data []byte) error {
 
 // shorten turns a server's text into a short line.
 func shorten(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text[:min(len(text), maxAnswer)], "?")), " ")
 	if len(text) <= maxText {
 		return text
 	}

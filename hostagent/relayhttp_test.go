@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -421,5 +422,17 @@ func TestManyLinksAreListed(t *testing.T) {
 	links, err := (&Sharing{Relays: []string{server.URL}, Token: a.cfg.Token}).List(t.Context())
 	if err != nil || len(links) != 256 || len(links[255].Watching) != 64 {
 		t.Errorf("List returns %d links, %v; want 256 with 64 viewers", len(links), err)
+	}
+}
+
+// TestLongRefusalNeedsLittleMemory shortens a refusal of many words, as long as a relay's longest response.
+func TestLongRefusalNeedsLittleMemory(t *testing.T) {
+	text := strings.Repeat("a ", maxResponse/2)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	short := shorten(text)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; len(short) > maxText+3 || took > 1<<20 {
+		t.Errorf("a refusal becomes %d bytes long with %d bytes of memory; want at most %d with less than 1 MiB", len(short), took, maxText+3)
 	}
 }
