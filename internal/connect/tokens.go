@@ -89,9 +89,6 @@ func (t *Tokens) saveLocked() error {
 		return err
 	}
 	t.read = time.Time{}
-	if err := os.MkdirAll(filepath.Dir(t.path), 0o700); err != nil {
-		return err
-	}
 	return atomicfile.Replace(t.path, append(data, '\n'), 0o600)
 }
 
@@ -103,17 +100,59 @@ func (t *Tokens) List() ([]LocalToken, error) {
 	return slices.Clone(t.list), err
 }
 
+// change calls f while no other process changes the file, and then saves the file.
+func (t *Tokens) change(f func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	unlock, err := t.lockFile()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := t.refreshLocked(); err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	return t.saveLocked()
+}
+
+// lockWait bounds the wait for a different process that changes the file.
+const lockWait = 5 * time.Second
+
+func (t *Tokens) lockFile() (unlock func(), err error) {
+	if t.path == "" {
+		return func() {}, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(t.path), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(t.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(lockWait); ; time.Sleep(time.Millisecond) {
+		if _, err = auth.LockFile(f); err == nil {
+			return func() { _ = auth.CloseLocked(f) }, nil
+		}
+		if time.Now().After(end) {
+			return nil, errors.Join(fmt.Errorf("%s is locked: %w", t.path, err), f.Close())
+		}
+	}
+}
+
 // Make creates the token for a client program, and replaces its previous token.
-func (t *Tokens) Make(name string, hosts []string, level auth.Access) (LocalToken, error) {
+func (t *Tokens) Make(name string, hosts []string, level auth.Access) (made LocalToken, err error) {
+	err = t.change(func() error { made, err = t.makeLocked(name, hosts, level); return err })
+	return made, err
+}
+
+func (t *Tokens) makeLocked(name string, hosts []string, level auth.Access) (LocalToken, error) {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return LocalToken{}, errors.New("a token's name has 1 to 64 bytes, without control characters")
 	}
 	if err := auth.CheckPatterns("host", hosts); err != nil {
-		return LocalToken{}, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.refreshLocked(); err != nil {
 		return LocalToken{}, err
 	}
 	t.list = slices.DeleteFunc(t.list, func(o LocalToken) bool { return o.Name == name })
@@ -123,52 +162,60 @@ func (t *Tokens) Make(name string, hosts []string, level auth.Access) (LocalToke
 	made := LocalToken{name, localPrefix + rand.Text() + rand.Text(), hosts, level, time.Now().UTC().Truncate(time.Second)}
 	t.list = append(t.list, made)
 	slices.SortFunc(t.list, func(a, b LocalToken) int { return strings.Compare(a.Name, b.Name) })
-	return made, t.saveLocked()
+	return made, nil
 }
 
 // For returns a client program's token, which must open the host. If the program has none, For
 // makes one for all hosts. It replaces no limited token, because the program would get wider
 // rights.
-func (t *Tokens) For(name, host string) (LocalToken, error) {
+func (t *Tokens) For(name, host string) (token LocalToken, err error) {
 	list, err := t.List()
 	if err != nil {
 		return LocalToken{}, err
 	}
-	if i := slices.IndexFunc(list, func(o LocalToken) bool { return o.Name == name }); i >= 0 {
-		if !list[i].opens(host) {
-			err = fmt.Errorf(`the local token of %q does not open %s: name a different program, or replace the token with "ahp-connect token %s"`, name, cmp.Or(host, "all hosts"), name)
+	known := func(list []LocalToken) bool {
+		i := slices.IndexFunc(list, func(o LocalToken) bool { return o.Name == name })
+		if i >= 0 {
+			token = list[i]
 		}
-		return list[i], err
+		return i >= 0
 	}
-	return t.Make(name, nil, "")
+	if !known(list) {
+		err = t.change(func() error {
+			if !known(t.list) { // no other process has made it meanwhile
+				token, err = t.makeLocked(name, nil, "")
+			}
+			return err
+		})
+	}
+	if err == nil && !token.opens(host) {
+		err = fmt.Errorf(`the local token of %q does not open %s: name a different program, or replace the token with "ahp-connect token %s"`, name, cmp.Or(host, "all hosts"), name)
+	}
+	return token, err
 }
 
 // Revoke removes a client program's token.
 func (t *Tokens) Revoke(name string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.refreshLocked(); err != nil {
-		return err
-	}
-	before := len(t.list)
-	t.list = slices.DeleteFunc(t.list, func(o LocalToken) bool { return o.Name == name })
-	if len(t.list) == before {
-		return fmt.Errorf("there is no token for %q: ahp-connect token lists them", name)
-	}
-	return t.saveLocked()
+	return t.change(func() error {
+		before := len(t.list)
+		t.list = slices.DeleteFunc(t.list, func(o LocalToken) bool { return o.Name == name })
+		if len(t.list) == before {
+			return fmt.Errorf("there is no token for %q: ahp-connect token lists them", name)
+		}
+		return nil
+	})
 }
 
 // RenewAll replaces the secrets of all tokens.
 func (t *Tokens) RenewAll() (renewed int, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.refreshLocked(); err != nil {
-		return 0, err
-	}
-	for i := range t.list {
-		t.list[i].Token = localPrefix + rand.Text() + rand.Text()
-	}
-	return len(t.list), t.saveLocked()
+	err = t.change(func() error {
+		for i := range t.list {
+			t.list[i].Token = localPrefix + rand.Text() + rand.Text()
+		}
+		renewed = len(t.list)
+		return nil
+	})
+	return renewed, err
 }
 
 // Match returns the token with a secret, in constant time.

@@ -2,9 +2,11 @@ package connect_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +37,35 @@ func TestLimitedTokenIsNotWidened(t *testing.T) {
 	}
 	if other, err := tokens.For("other", "server"); err != nil || len(other.Hosts) > 0 {
 		t.Errorf("For a program without a token = %v, %v; want one for all hosts", other, err)
+	}
+}
+
+// TestTokensOfTwoProcesses makes tokens at the same time, as processes do that ask for an address. Each program's token must
+// stay, and programs that ask for the same token must get the same.
+func TestTokensOfTwoProcesses(t *testing.T) {
+	home := &connect.Home{Dir: t.TempDir()}
+	var wg sync.WaitGroup
+	var same [8]connect.LocalToken
+	for i := range same {
+		wg.Go(func() {
+			var err error
+			if same[i], err = home.Tokens().For("url", ""); err != nil {
+				t.Error(err)
+			}
+			if _, err := home.Tokens().Make(fmt.Sprint("program ", i), nil, ""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	list, err := home.Tokens().List()
+	if err != nil || len(list) != len(same)+1 {
+		t.Errorf("%d tokens are kept, %v; want %d", len(list), err, len(same)+1)
+	}
+	for _, one := range same {
+		if one.Token != same[0].Token {
+			t.Errorf("programs that ask for the same token get %s and %s; want the same", one.Token, same[0].Token)
+		}
 	}
 }
 
