@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"ahprelay/internal/connect"
 )
 
 type doctorCmd struct {
@@ -34,30 +32,9 @@ func (c *doctorCmd) Run(ctx context.Context, s *streams) error {
 	for _, relay := range relays.All() {
 		relay.Check(ctx, say)
 	}
-	c.port(s, say)
+	s.home.CheckAddress(c.Listen, say)
 	if faults > 0 {
 		return errFaults
 	}
 	return nil
-}
-
-// port checks the address of ahp-connect up.
-func (c *doctorCmd) port(s *streams, say func(ok bool, text string)) {
-	release, err := s.home.Lock()
-	if errors.Is(err, connect.ErrRuns) {
-		say(true, "ahp-connect up runs")
-		return
-	}
-	if err != nil {
-		say(false, fmt.Sprintf("%s cannot be used: %v", s.home.Dir, err))
-		return
-	}
-	defer release()
-	l, err := connect.Listen(c.Listen)
-	if err != nil {
-		say(false, err.Error())
-		return
-	}
-	_ = l.Close() // nobody has connected
-	say(true, "ahp-connect up does not run, and "+c.Listen+" is free: start it with ahp-connect up, or ahp-connect install")
 }

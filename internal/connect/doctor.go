@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -52,5 +53,29 @@ func (r *Relay) Check(ctx context.Context, say func(ok bool, text string)) {
 			text += remedyAway
 		}
 		say(h.State == "online", text)
+	}
+}
+
+// CheckAddress tests whether `ahp-connect up` runs, or may listen at an address, and calls say with the result.
+func (h *Home) CheckAddress(address string, say func(ok bool, text string)) {
+	release, locked, err := h.lock()
+	if errors.Is(err, ErrRuns) {
+		say(true, "ahp-connect up runs")
+		return
+	}
+	if err != nil {
+		say(false, fmt.Sprintf("%s cannot be used: %v", h.Dir, err))
+		return
+	}
+	defer release()
+	l, err := Listen(address)
+	switch taken := (*PortTaken)(nil); {
+	case errors.As(err, &taken) && !locked:
+		say(true, address+" is in use, as by a running ahp-connect up")
+	case err != nil:
+		say(false, err.Error())
+	default:
+		_ = l.Close() // nobody has connected
+		say(true, "ahp-connect up does not run, and "+address+" is free: start it with ahp-connect up, or ahp-connect install")
 	}
 }

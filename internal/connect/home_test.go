@@ -1,6 +1,7 @@
 package connect_test
 
 import (
+	"strings"
 	"testing"
 
 	"ahprelay/internal/connect"
@@ -26,4 +27,26 @@ func TestIdleNeedsAFileLock(t *testing.T) {
 	wants("after up", true)
 	defer connect.WithoutFileLocks()()
 	wants("without file locks", false)
+}
+
+// TestUpIsNoFaultWithoutFileLocks runs the doctor's check of the address while ahp-connect up listens there. The check cannot
+// know that up runs on a system without file locks, and must report no fault.
+func TestUpIsNoFaultWithoutFileLocks(t *testing.T) {
+	up, err := connect.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	home := &connect.Home{Dir: t.TempDir()}
+	check := func() (ok bool, text string) {
+		home.CheckAddress(up.Addr().String(), func(o bool, t string) { ok, text = o, t })
+		return ok, text
+	}
+	if ok, text := check(); ok || !strings.Contains(text, "choose another address") {
+		t.Errorf("with file locks, the check reports %v, %q; want a fault, because up does not run", ok, text)
+	}
+	defer connect.WithoutFileLocks()()
+	if ok, text := check(); !ok || !strings.Contains(text, "is in use") {
+		t.Errorf("without file locks, the check reports %v, %q; want no fault", ok, text)
+	}
 }
