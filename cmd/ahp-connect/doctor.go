@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"ahprelay/cmd/internal/cli"
 )
 
 type doctorCmd struct {
@@ -22,7 +24,7 @@ func (c *doctorCmd) Run(ctx context.Context, s *streams) error {
 			mark = "-- "
 			faults++
 		}
-		fmt.Fprintln(s.out, mark, text)
+		fmt.Fprintln(s.out, mark, cli.Printable(text))
 	}
 	relays, err := c.relays(s.home)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
 	"ahprelay/internal/connect"
 )
 
@@ -26,7 +27,7 @@ func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 	hosts, missing := relays.Hosts(ctx)
 	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	for _, h := range hosts {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", h.Name, h.State, h.Relay, h.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", cli.Printable(h.Name), cli.Printable(h.State), h.Relay, cli.Printable(h.Reason))
 	}
 	return errors.Join(w.Flush(), missing)
 }

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
@@ -91,7 +92,17 @@ func (c *Common) Ended(w io.Writer, name string, err error) {
 		c.Logger(w).Error("ended", "command", name, "error", err.Error())
 		return
 	}
-	fmt.Fprintln(w, name+":", strings.TrimPrefix(err.Error(), name+": "))
+	fmt.Fprintln(w, name+":", Printable(strings.TrimPrefix(err.Error(), name+": ")))
+}
+
+// Printable replaces control characters other than ends of lines in a text for a terminal. A relay's text may contain them.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }
 
 // Args returns the flags that make a child process log like this one.

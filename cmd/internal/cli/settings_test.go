@@ -77,6 +77,11 @@ func TestEndIsALineOfTheLog(t *testing.T) {
 		t.Errorf("the line in text form is %q; want the error alone", got)
 	}
 	out.Reset()
+	(&Common{LogFormat: "text"}).Ended(&out, "relay", errors.New("refused: \x1b[2Jäöü\u202e\x07\nand more"))
+	if got := out.String(); got != "relay: refused: \uFFFD[2Jäöü\uFFFD\uFFFD\nand more\n" {
+		t.Errorf("an error with control characters gives %q; want none of them on the terminal", got)
+	}
+	out.Reset()
 	c := &Common{LogFormat: "json", LogLevel: slog.LevelDebug}
 	c.Ended(&out, "relay", errors.New("no \"keys\""))
 	var line struct{ Level, Msg, Command, Error string }
