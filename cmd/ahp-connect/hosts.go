@@ -50,6 +50,9 @@ func (c *urlCmd) Run(s *streams) error {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return fmt.Errorf("ahp-connect up listens on the socket %s, which has no URL: connect there, to the path /ahp/%s", path, c.Host)
 	}
+	if idle, err := s.home.Idle(); err == nil && idle {
+		fmt.Fprintln(s.err, "ahp-connect up does not run: start it with ahp-connect up, or ahp-connect install, before the program connects.")
+	}
 	_, err = fmt.Fprintf(s.out, "ws://%s/ahp/%s?tkn=%s\n", address, c.Host, token.Token)
 	return err
 }

@@ -281,6 +281,31 @@ func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 	}
 }
 
+// TestURLWithoutUpIsNoted asks for an address while ahp-connect up does not run, and while it runs. Only then does a program
+// connect at once.
+func TestURLWithoutUpIsNoted(t *testing.T) {
+	home := &connect.Home{Dir: t.TempDir()}
+	said := func() string {
+		t.Helper()
+		var note bytes.Buffer
+		if err := new(app).run(t.Context(), []string{"--state-dir", home.Dir, "--key-file", "url", "laptop"}, nil, io.Discard, &note); err != nil {
+			t.Error(err)
+		}
+		return note.String()
+	}
+	if got := said(); !strings.Contains(got, "ahp-connect up does not run") {
+		t.Errorf("url without ahp-connect up says %q; want that it does not run", got)
+	}
+	release, err := home.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if got := said(); got != "" {
+		t.Errorf("url beside ahp-connect up says %q; want nothing", got)
+	}
+}
+
 // TestMCPServesAnAgent runs ahp-connect mcp, and lists the hosts over standard input
 // and output.
 func TestMCPServesAnAgent(t *testing.T) {
