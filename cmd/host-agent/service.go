@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -34,6 +36,9 @@ type installCmd struct {
 }
 
 func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
+	if c.System && c.RunAs == "" {
+		return errors.New("give the service's user with --run-as: a user that can reach the host, not root")
+	}
 	arguments, err := c.arguments(cli.OfAllCommands(parsed)...)
 	if err != nil {
 		return err
@@ -41,9 +46,6 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 	svc := c.service()
 	svc.Args, svc.User = arguments, c.RunAs
 	svc.Env = map[string]string{"PATH": os.Getenv("PATH")} // to find an agent, and for the agents' own commands
-	if c.System && c.RunAs == "" {
-		return errors.New("give the service's user with --run-as: a user that can reach the host, not root")
-	}
 	if svc.Directory, err = os.UserHomeDir(); err != nil || c.System {
 		svc.Directory = ""
 	}
@@ -80,16 +82,32 @@ func (c *installCmd) arguments(common ...string) ([]string, error) {
 		args = slices.Insert(args, len(args)-len(command), "--") // so that its arguments are no flags of the service
 	}
 	if args[0] == "up" { // a service cannot ask for approval
-		file, err := a.Up.credentialsFile()
+		file, err := c.credentialsFile(&a.Up)
 		if err != nil {
 			return nil, err
 		}
 		if _, err := hostagent.OpenCredentialFile(file); err != nil {
-			return nil, fmt.Errorf("run host-agent up %s first, and have it approved: %w", a.Up.URL, err)
+			as := ""
+			if c.System {
+				as = " as the user " + c.RunAs
+			}
+			return nil, fmt.Errorf("run host-agent up %s first%s, and have it approved: %w", a.Up.URL, as, err)
 		}
 		args = append([]string{"up", "--no-qr", "--credentials-file", file}, args[1:]...) // a flag in args repeats the same file
 	}
 	return pinPaths(slices.Insert(slices.Clone(args), 1, cli.InEnvironment(parsed)...))
+}
+
+// credentialsFile returns the path of the service's credential file. A machine service has the state directory of its user.
+func (c *installCmd) credentialsFile(up *upCmd) (string, error) {
+	if !c.System || up.CredentialsFile != "" || runtime.GOOS == "windows" { // Windows has service users without a home
+		return up.credentialsFile()
+	}
+	who, err := user.Lookup(c.RunAs)
+	if err != nil {
+		return "", fmt.Errorf("--run-as: %w", err)
+	}
+	return up.credentialsFileIn(filepath.Join(who.HomeDir, ".local", "state", stateName))
 }
 
 var pathFlags = []string{"--token-file", "--credentials-file", "--upstream-token-file", "--state-dir", "--control", "--ca-file", "--config"}

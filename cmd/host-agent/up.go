@@ -153,16 +153,22 @@ func (c *upCmd) credentialsFile() (string, error) {
 	if c.CredentialsFile != "" {
 		return c.CredentialsFile, nil
 	}
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", fmt.Errorf("%q: want the relay's URL, such as https://relay.example.com", c.URL)
-	}
 	dir, err := stateHome()
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	file, err := c.credentialsFileIn(dir)
+	if err != nil {
 		return "", err
+	}
+	return file, os.MkdirAll(dir, 0o700)
+}
+
+// credentialsFileIn returns the default path in a state directory.
+func (c *upCmd) credentialsFileIn(dir string) (string, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", fmt.Errorf("%q: want the relay's URL, such as https://relay.example.com", c.URL)
 	}
 	return filepath.Join(dir, plainName(u.Host)+".credential"), nil
 }
@@ -172,8 +178,10 @@ func plainName(address string) string {
 	return strings.NewReplacer(":", "_", "/", "_", "[", "", "]", "").Replace(address)
 }
 
+const stateName = "ahp-host-agent" // of the state directory
+
 func stateHome() (string, error) {
-	return cli.StateHome("ahp-host-agent")
+	return cli.StateHome(stateName)
 }
 
 // join asks for approval of this machine, and writes its credential into file.

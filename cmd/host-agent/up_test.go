@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -438,5 +439,38 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		if !strings.Contains(string(asked), want) {
 			t.Errorf("systemctl was asked %q; want %q in it", asked, want)
 		}
+	}
+}
+
+// TestMachineServiceHasItsUsersCredential installs a machine service for a different user, as root does who has a credential for
+// the same relay. The service cannot read root's credential, so it must get that of its user.
+func TestMachineServiceHasItsUsersCredential(t *testing.T) {
+	other, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	state, err := stateHome()
+	if err == nil {
+		err = os.Mkdir(state, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	credential, err := json.Marshal(map[string]any{"credential": "x", "key": auth.NewHostKey().Seed()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(state, "relay.example.com.credential"), credential, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	install := installCmd{Args: []string{"up", "https://relay.example.com"}}
+	if args, err := install.arguments(); err != nil {
+		t.Errorf("arguments of a user's service = %q, %v; want no error", args, err)
+	}
+	install.System, install.RunAs = true, "nobody"
+	args, err := install.arguments()
+	if err == nil || !strings.Contains(err.Error(), "as the user nobody") || !strings.Contains(err.Error(), other.HomeDir+"/.local/state/ahp-host-agent/") {
+		t.Errorf("arguments of a service of nobody = %q, %v; want that nobody has no credential", args, err)
 	}
 }
