@@ -373,19 +373,25 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = do("uninstall")
-	if out, err := do("install", "up", "https://relay.example.com"); err != nil || !strings.Contains(out, "journalctl --user") {
-		t.Fatalf("install prints %s, %v; want the command journalctl", out, err)
+	for name, value := range map[string]string{"HTTPS_PROXY": "http://proxy:1", "http_proxy": "http://ada:pass%21word@proxy:1", "SSL_CERT_FILE": "/etc/ca@home.pem"} {
+		t.Setenv(name, value)
+	}
+	if out, err := do("install", "up", "https://relay.example.com"); err != nil || !strings.Contains(out, "journalctl --user") || !strings.Contains(out, "does not get http_proxy, because it contains a password") {
+		t.Fatalf("install prints %s, %v; want the command journalctl, and a note about the proxy's password", out, err)
 	}
 	text, err := os.ReadFile(unit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"ExecStart=" + strings.NewReplacer("%", "%%", " ", `\x20`).Replace(program) + " ", "https://relay.example.com", inUnit.Replace(file), "WorkingDirectory=" + inUnit.Replace(home) + "\n", "Environment=PATH=" + bin + ":", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n",
+		"ExecStart=" + strings.NewReplacer("%", "%%", " ", `\x20`).Replace(program) + " ", "https://relay.example.com", inUnit.Replace(file), "WorkingDirectory=" + inUnit.Replace(home) + "\n", "Environment=PATH=" + bin + ":", "Environment=HTTPS_PROXY=http://proxy:1\n", "Environment=SSL_CERT_FILE=/etc/ca@home.pem\n", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the unit lacks %q:\n%s", want, text)
 		}
+	}
+	if strings.Contains(string(text), "word@proxy") {
+		t.Errorf("the unit has the proxy's password, and others can read it:\n%s", text)
 	}
 	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "uninstall removes it") {
 		t.Errorf("a second install: %s, %v; want uninstall removes it", out, err)

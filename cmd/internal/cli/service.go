@@ -77,6 +77,27 @@ func ChangeValues(args []string, change func(flag, value string) (string, error)
 	return list, nil
 }
 
+// networkVariables are the settings of proxies and of trusted authorities.
+var networkVariables = []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+
+// withNetwork adds this process's networkVariables to the service's environment. It returns a note for people on those that
+// contain a password, which every reader of the service's settings would see.
+func (s *Service) withNetwork() (note string) {
+	s.Env = maps.Clone(s.Env)
+	if s.Env == nil {
+		s.Env = map[string]string{}
+	}
+	for _, name := range networkVariables {
+		switch value := os.Getenv(name); {
+		case strings.Contains(value, "@") && strings.HasSuffix(strings.ToUpper(name), "_PROXY"):
+			note += " The service does not get " + name + ", because it contains a password."
+		case value != "":
+			s.Env[name] = value
+		}
+	}
+	return note
+}
+
 // noProgram takes the program's place in a command that only controls the service.
 type noProgram struct{}
 
@@ -147,6 +168,7 @@ WantedBy=` + by + "\n"
 // Install installs the service, and starts it unless start is false. It returns a
 // sentence for people.
 func (s *Service) Install(start bool) (said string, err error) {
+	note := s.withNetwork()
 	svc, err := s.open(noProgram{})
 	if err != nil {
 		return "", err
@@ -159,7 +181,7 @@ func (s *Service) Install(start bool) (said string, err error) {
 			return "", fmt.Errorf("installed, but does not start: %w", err)
 		}
 	}
-	return fmt.Sprintf("Installed with %s. %s", svc.Platform(), s.logsAt(svc.Platform())), nil
+	return fmt.Sprintf("Installed with %s.%s %s", svc.Platform(), note, s.logsAt(svc.Platform())), nil
 }
 
 // systemdPlatform is the service package's name of systemd. The package's other platforms
