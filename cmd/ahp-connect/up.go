@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -140,7 +139,7 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 		return err
 	}
 	svc.Args = args
-	if svc.Directory, err = os.UserHomeDir(); err != nil {
+	if svc.Directory, err = cli.ServiceDirectory(args); err != nil {
 		return err
 	}
 	said, err := svc.Install(c.Start)

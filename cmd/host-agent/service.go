@@ -46,8 +46,10 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 	svc := c.service()
 	svc.Args, svc.User = arguments, c.RunAs
 	svc.Env = map[string]string{"PATH": os.Getenv("PATH")} // to find an agent, and for the agents' own commands
-	if svc.Directory, err = os.UserHomeDir(); err != nil || c.System {
-		svc.Directory = ""
+	if !c.System {
+		if svc.Directory, err = cli.ServiceDirectory(arguments); err != nil {
+			return err
+		}
 	}
 	said, err := svc.Install(c.Start)
 	if err != nil {

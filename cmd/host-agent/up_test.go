@@ -330,7 +330,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Errorf("install with flags of all commands: %s, %v; want no error", out, err)
 	}
 	said, _ = os.ReadFile(unit)
-	for _, want := range []string{`"--config=` + config + `"`, `"--log-format=json"`} {
+	for _, want := range []string{`"--config=` + config + `"`, `"--log-format=json"`, "WorkingDirectory=" + there + "\n"} {
 		if !strings.Contains(string(said), want) {
 			t.Errorf("the unit lacks %s, which is given to install:\n%s", want, said)
 		}

@@ -77,6 +77,18 @@ func ChangeValues(args []string, change func(flag, value string) (string, error)
 	return list, nil
 }
 
+// ServiceDirectory returns the working directory of a user's service with these arguments: the home directory or, with a
+// --config file, the present directory, because relative paths in the file count from there.
+func ServiceDirectory(args []string) (string, error) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	if slices.ContainsFunc(args, func(arg string) bool { return arg == "--config" || strings.HasPrefix(arg, "--config=") }) {
+		return os.Getwd()
+	}
+	return os.UserHomeDir()
+}
+
 // networkVariables are the settings of proxies and of trusted authorities.
 var networkVariables = []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
