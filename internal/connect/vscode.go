@@ -140,7 +140,7 @@ func (v *VSCode) edit(change func([]json.RawMessage) ([]json.RawMessage, error))
 		return err
 	}
 	patch, err := patchOf(now, after, ignored)
-	if err != nil {
+	if err != nil || patch == nil {
 		return err
 	}
 	if err := settings.Patch(patch); err != nil {
@@ -156,7 +156,7 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// patchOf returns the JSON patch which changes the list of hosts in the settings.
+// patchOf returns the JSON patch which changes the list of hosts in the settings, or nil if it is empty and stays so.
 func patchOf(now map[string]json.RawMessage, hosts, ignored []json.RawMessage) ([]byte, error) {
 	name, err := json.Marshal(vscodeHosts)
 	if err != nil {
@@ -188,6 +188,9 @@ func patchOf(now map[string]json.RawMessage, hosts, ignored []json.RawMessage) (
 		if now[name] != nil {
 			steps = append(steps, operation{Op: "remove", Path: "/" + name})
 		}
+	}
+	if steps == nil {
+		return nil, nil
 	}
 	return json.Marshal(steps)
 }

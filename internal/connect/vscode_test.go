@@ -70,6 +70,13 @@ func TestVSCodeSettingsKeepTheRest(t *testing.T) {
 		t.Errorf("after Remove, the settings are\n%s\nwant only the user's own lines", text)
 	}
 
+	none := &connect.VSCode{File: filepath.Join(dir, "none.json"), Tokens: tokens}
+	if err := none.Remove(nil); err != nil {
+		t.Errorf("Remove of all entries without settings: %v; want no error", err)
+	}
+	if _, err := os.Stat(none.File); err == nil {
+		t.Error("Remove makes settings; want none")
+	}
 	fresh := &connect.VSCode{File: filepath.Join(dir, "new.json"), Listen: "127.0.0.1:8486", Tokens: tokens}
 	if err := fresh.Add([]string{"laptop"}); err != nil {
 		t.Fatal(err)
