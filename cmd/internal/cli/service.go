@@ -224,12 +224,24 @@ func (s *Service) place(svc service.Service) error {
 	if _, err := os.Lstat(unit); err == nil {
 		return fmt.Errorf("install: %s exists; the command uninstall removes it", unit)
 	}
-	if err := s.checkSystemd(); err != nil {
+	program, err := os.Executable()
+	if err == nil {
+		err = errors.Join(checkProgram(program), s.checkSystemd())
+	}
+	if err != nil {
 		return err
 	}
 	if err := svc.Install(); err != nil {
 		_ = os.Remove(unit) // the next installation would find it
 		return fmt.Errorf("install: %w", err)
+	}
+	return nil
+}
+
+// checkProgram returns an error for a program that systemd does not start, because of its path.
+func checkProgram(path string) error {
+	if runtime.GOOS == "linux" && strings.ContainsAny(path, `'"\`) {
+		return fmt.Errorf("install: systemd starts no program with a quotation mark or backslash in its path: move %s", path)
 	}
 	return nil
 }
