@@ -60,6 +60,9 @@ type host struct {
 	*client.Client
 	mu      sync.Mutex
 	changed map[string]chan struct{} // by session; closed when it changes
+
+	using sync.Mutex     // guards users, and the order of subscriptions and their ends
+	users map[string]int // calls that use a session's subscription, by session
 }
 
 // New returns a Door.
@@ -113,7 +116,7 @@ func (d *Door) host(ctx context.Context, name string) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{changed: map[string]chan struct{}{}}
+	h := &host{changed: map[string]chan struct{}{}, users: map[string]int{}}
 	level := d.cfg.Level
 	if d.cfg.Fixed {
 		level = ""
@@ -144,6 +147,25 @@ func (h *host) change(session string) <-chan struct{} {
 		h.changed[session] = make(chan struct{})
 	}
 	return h.changed[session]
+}
+
+// use returns a session's state. The session is subscribed until leave, and longer if a different call uses it, too.
+func (h *host) use(ctx context.Context, session string) (s client.Session, leave func(), err error) {
+	h.using.Lock()
+	h.users[session]++
+	h.using.Unlock()
+	leave = func() {
+		h.using.Lock()
+		defer h.using.Unlock()
+		if h.users[session]--; h.users[session] == 0 {
+			delete(h.users, session)
+			_ = h.Unsubscribe(ctx, session) // an ended connection has no subscriptions
+		}
+	}
+	if s, err = h.Session(ctx, session); err != nil {
+		leave()
+	}
+	return s, leave, err
 }
 
 func data(text string) string {
@@ -177,13 +199,11 @@ func (d *Door) read(ctx context.Context, name, session string, turns int) (strin
 	if err != nil {
 		return "", err
 	}
-	s, err := h.Session(ctx, session)
+	s, leave, err := h.use(ctx, session)
 	if err != nil {
 		return "", err
 	}
-	if err := h.Unsubscribe(ctx, session); err != nil {
-		return "", err
-	}
+	defer leave()
 	chat, err := h.Chat(ctx, s.DefaultChat)
 	if err != nil {
 		return "", err
@@ -226,11 +246,11 @@ func (d *Door) answer(ctx context.Context, in answerInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := h.Session(ctx, in.Session)
+	s, leave, err := h.use(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = h.Unsubscribe(ctx, in.Session) }()
+	defer leave()
 	list := s.Questions(in.Session)
 	i := slices.IndexFunc(list, func(p watch.Pending) bool { return p.Event.ID == in.Question })
 	switch {
@@ -285,14 +305,13 @@ func (d *Door) wait(ctx context.Context, in waitInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	over := time.After(limit)
-	defer func() { _ = h.Unsubscribe(ctx, in.Session) }()
+	over, changed := time.After(limit), h.change(in.Session)
+	s, leave, err := h.use(ctx, in.Session)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
 	for {
-		changed := h.change(in.Session)
-		s, err := h.Session(ctx, in.Session)
-		if err != nil {
-			return "", err
-		}
 		list := s.Questions(in.Session)
 		if words := client.Words(s.Status); len(list) > 0 || words != "working" {
 			return fmt.Sprintf("Session %s is %s.\n%s", in.Session, words, describe(list)), nil
@@ -305,6 +324,10 @@ func (d *Door) wait(ctx context.Context, in waitInput) (string, error) {
 			return "", context.Cause(ctx)
 		case <-h.Done():
 			return "", h.Err()
+		}
+		changed = h.change(in.Session)
+		if s, err = h.Session(ctx, in.Session); err != nil {
+			return "", err
 		}
 	}
 }

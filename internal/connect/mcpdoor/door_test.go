@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
@@ -17,6 +18,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/connect/mcpdoor"
+	"ahprelay/test/natssite"
 	"ahprelay/test/stack"
 )
 
@@ -134,6 +136,30 @@ func TestAgentDrivesASession(t *testing.T) {
 	}
 	if text := resource.Contents[0].Text; strings.Contains(text, token) {
 		t.Error("a tool's result contains the token; want it hidden")
+	}
+}
+
+// TestReadingDoesNotEndAWait waits for the end of a session's work, and reads the session meanwhile, as agents do that call several
+// tools at once. The wait must return when the session is idle.
+func TestReadingDoesNotEndAWait(t *testing.T) {
+	relays, _ := newRelays(t)
+	a := newAgent(t, relays, auth.AccessWrite)
+	session := a.must(`Started (demo:/\S+)\. Sent`, "start_session", map[string]any{"host": "laptop", "provider": "demo", "text": "talk 400"})[1]
+	waited := make(chan string, 1)
+	go func() {
+		text, _ := a.use("wait_for_question", map[string]any{"host": "laptop", "session": session, "seconds": 600})
+		waited <- text
+	}()
+	for range 20 {
+		a.must(`USER: talk 400`, "read_session", map[string]any{"host": "laptop", "session": session})
+	}
+	select {
+	case text := <-waited:
+		if !strings.Contains(text, "is idle") {
+			t.Errorf("wait_for_question says %q; want that the session is idle", text)
+		}
+	case <-time.After(natssite.Patience):
+		t.Error("wait_for_question does not return, although the session is idle")
 	}
 }
 

@@ -128,11 +128,11 @@ func (d *Door) say(ctx context.Context, in sayInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := h.Session(ctx, in.Session)
+	s, leave, err := h.use(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = h.Unsubscribe(ctx, in.Session) }()
+	defer leave()
 	running := client.Words(s.Status) != "idle" && client.Words(s.Status) != "failed"
 	changed := h.change(in.Session)
 	if err := h.Say(ctx, s.DefaultChat, rand.Text(), client.Message{Text: in.Text}, running); err != nil {
