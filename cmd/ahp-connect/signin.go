@@ -40,7 +40,8 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	}
 	d, err := login.Run(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.URL, dialhint.Error(c.URL, err))
+		base, _, _ := strings.Cut(c.URL, "/setup#") // behind it, an invitation link has its secret
+		return fmt.Errorf("%s: %w", base, dialhint.Error(base, err))
 	}
 	inStore, why, err := s.home.Save(d)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -225,4 +226,17 @@ func TestKeptTokenIsRenewedAfterSleep(t *testing.T) {
 			t.Error("passes returns true after the end of its context; want false")
 		}
 	})
+}
+
+// TestFailedLoginHidesTheInvitation signs in with an invitation link while no relay answers, and at a server with TLS. The link is
+// still good, so no error may contain its secret.
+func TestFailedLoginHidesTheInvitation(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	for _, relay := range []string{"http://127.0.0.1:1", server.URL, strings.Replace(server.URL, "https", "http", 1)} {
+		_, err := command(t.Context(), t.TempDir(), nil, "login", relay+"/setup#S3CRET")
+		if err == nil || strings.Contains(err.Error(), "S3CRET") || !strings.Contains(err.Error(), relay) {
+			t.Errorf("a failed login at %s ends with %v; want an error without the secret", relay, err)
+		}
+	}
 }
