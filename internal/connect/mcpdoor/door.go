@@ -53,6 +53,7 @@ type Door struct {
 
 	mu      sync.Mutex // guards the fields below
 	clients map[string]*host
+	closed  bool
 }
 
 // A host is a connection to a host.
@@ -95,7 +96,7 @@ func (d *Door) close() {
 	for _, h := range d.clients {
 		h.Close()
 	}
-	clear(d.clients)
+	d.closed = true
 }
 
 func (d *Door) may(level auth.Access) bool { return d.cfg.Level.Includes(level) }
@@ -103,14 +104,10 @@ func (d *Door) may(level auth.Access) bool { return d.cfg.Level.Includes(level) 
 // host returns the connection to a host, given as HOST or RELAY/HOST.
 func (d *Door) host(ctx context.Context, name string) (*host, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if h := d.clients[name]; h != nil {
-		select {
-		case <-h.Done():
-			delete(d.clients, name)
-		default:
-			return h, nil
-		}
+	known := d.clients[name]
+	d.mu.Unlock()
+	if known != nil && known.Err() == nil {
+		return known, nil
 	}
 	found, only, err := d.cfg.Relays.FindHost(ctx, name)
 	if err != nil {
@@ -125,9 +122,21 @@ func (d *Door) host(ctx context.Context, name string) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch other := d.clients[name]; {
+	case d.closed:
+		h.Close()
+		return nil, errEnded
+	case other != nil && other.Err() == nil: // a different call was faster
+		h.Close()
+		return other, nil
+	}
 	d.clients[name] = h
 	return h, nil
 }
+
+var errEnded = errors.New("ahp-connect mcp stops")
 
 // action wakes callers which wait for a session.
 func (h *host) action(a client.Action) {

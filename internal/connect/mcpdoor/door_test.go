@@ -16,6 +16,7 @@ import (
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/scripted"
 	"ahprelay/auth"
+	"ahprelay/gateway"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/connect/mcpdoor"
 	"ahprelay/test/natssite"
@@ -28,6 +29,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // token in them.
 func newRelays(t *testing.T) (relays *connect.Relays, token string) {
 	t.Helper()
+	_, relay, token := newRelay(t, gateway.Config{})
+	return connect.NewRelays(relay), token
+}
+
+func newRelay(t *testing.T, cfg gateway.Config) (s *stack.Stack, relay *connect.Relay, token string) {
+	t.Helper()
 	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +44,7 @@ func newRelays(t *testing.T) (relays *connect.Relays, token string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	s, err := stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL()})
+	s, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: gateway.RelayConfig{Gateway: cfg}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +56,7 @@ func newRelays(t *testing.T) (relays *connect.Relays, token string) {
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return connect.NewRelays(connect.NewRelay(s.Relay.URL(), connect.FileTokens(file))), token
+	return s, connect.NewRelay(s.Relay.URL(), connect.FileTokens(file)), token
 }
 
 // An agent is an MCP client at an MCP door.
@@ -160,6 +167,33 @@ func TestReadingDoesNotEndAWait(t *testing.T) {
 		}
 	case <-time.After(natssite.Patience):
 		t.Error("wait_for_question does not return, although the session is idle")
+	}
+}
+
+// TestAbsentHostDelaysNoOther lists the sessions of a host that is away, for which its relay waits, and of a host at a different
+// relay. The second list must not wait for the first.
+func TestAbsentHostDelaysNoOther(t *testing.T) {
+	away, first, _ := newRelay(t, gateway.Config{HoldTime: 2 * time.Second})
+	_, second, _ := newRelay(t, gateway.Config{})
+	if err := away.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(t, connect.NewRelays(first, second), auth.AccessRead)
+	ended := make(chan bool, 1)
+	go func() {
+		_, failed := a.use("list_sessions", map[string]any{"host": first.Name + "/" + stack.Host})
+		ended <- failed
+	}()
+	for lists := 0; ; lists++ {
+		select {
+		case failed := <-ended:
+			if !failed || lists < 20 {
+				t.Errorf("the list of an absent host: failed %v, after %d lists of the other; want a failure, and many lists meanwhile", failed, lists)
+			}
+			return
+		default:
+			a.must(`No sessions`, "list_sessions", map[string]any{"host": second.Name + "/" + stack.Host})
+		}
 	}
 }
 
