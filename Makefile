@@ -1,5 +1,5 @@
 # make test     every check and every test; the product's packages with the race detector
-# make race     every test with the race detector, also those of the whole path and of pages (40 minutes on two cores)
+# make race     every test with the race detector, also those of the whole path, of commands and of pages (40 minutes on two cores)
 # make lint     gofmt, vet, staticcheck, order of files, log messages, types on other systems, functions that no program calls, prose and names, types of the console, govulncheck (reports an unreachable database)
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency' picks parts, ARGS=--record keeps the figures in docs/, ARGS=plot draws them again, ARGS=ablate does without each mechanism in turn
@@ -38,12 +38,15 @@ FUZZTIME ?= 30s
 APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
-LONG    := ./gateway ./routing ./internal/connect ./broker/registry ./cmd/host-agent ./cmd/relay ./hostagent ./broker
+LONG    := ./gateway ./routing ./internal/connect ./broker/registry ./hostagent ./broker
 # Neither these packages nor their tests start a goroutine, so the race detector has
 # nothing to find here. It would take 7 times as long. A test (single_test.go) checks the list.
 SINGLE  := . ./ahp ./ahp/view ./auth/mcpgate ./gateway/api/people ./internal/sealed
-# The whole path, tools, pages and examples: their tests run without the race detector.
-PLAIN   := ./test/browser ./test ./test/scale ./test/bench ./console/test ./test/... ./docs/examples $(SINGLE)
+# The commands. Their tests run whole relays and host-agents, whose packages have raced tests
+# of their own, and read flags and texts, which the race detector makes 15 times as slow.
+COMMANDS := ./cmd/relay ./cmd/host-agent ./cmd/ahp-connect
+# The whole path, commands, tools, pages and examples: their tests run without the race detector.
+PLAIN   := ./test/browser ./test ./test/scale ./test/bench ./console/test $(COMMANDS) ./test/... ./docs/examples $(SINGLE)
 PIECES  := ./agenthost ./agenthost/acp ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
 
 .PHONY: all agents build test race lint console-site bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot pictures release release-twice packages site recording
