@@ -84,12 +84,12 @@ func (b *slowBackend) work(ctx context.Context, long time.Duration) bool {
 	return false
 }
 
-// goodput has host-agents arrive at the given rate for 20 s, and returns how many
+// goodput has host-agents arrive at the given rate for 10 s, and returns how many
 // logins completed per second. If arrivals is nil, the backend begins each login at
 // once.
 func goodput(t *testing.T, arrivals *Arrivals, perSecond int) (rate float64) {
 	synctest.Test(t, func(t *testing.T) {
-		const long = 20 * time.Second
+		const long = 10 * time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), long)
 		defer cancel()
 		var b slowBackend
@@ -183,7 +183,7 @@ func TestCrowdComesOnlineThoughRefusalsCostWork(t *testing.T) {
 	for range 4 {
 		arrivals = append(arrivals, newArrivals(32, 200))
 	}
-	wantMostOnline(t, 6000, 5, func(b *slowBackend, i int) func(context.Context) bool {
+	wantMostOnline(t, 2400, 5, func(b *slowBackend, i int) func(context.Context) bool {
 		refusals := 0
 		return func(ctx context.Context) bool { return comeOnline(ctx, b, arrivals, i, &refusals) }
 	})
@@ -295,7 +295,7 @@ func TestFailingHostAgentTakesNoPlaces(t *testing.T) {
 				if done != nil {
 					done(false)
 				}
-				time.Sleep(time.Millisecond)
+				time.Sleep(10 * time.Millisecond)
 			}
 			return true
 		}

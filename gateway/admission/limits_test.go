@@ -374,7 +374,7 @@ func TestLimitTablesAreBounded(t *testing.T) {
 	if over != nil {
 		t.Fatal(over)
 	}
-	for i := range 3 * maxIdle {
+	for i := range maxIdle + maxIdle/8 {
 		address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String()
 		a, over := l.Connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 1), "laptop", address)
 		if over != nil {

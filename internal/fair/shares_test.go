@@ -40,12 +40,12 @@ func TestSharesBoundWhoContends(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const d = 2 * time.Second
 		rate := rapid.Float64Range(0.1, 2).Draw(rt, "rate")
-		tenants := rapid.IntRange(1, 4).Draw(rt, "tenants")
+		tenants := rapid.IntRange(1, 3).Draw(rt, "tenants")
 		conns := make([]int, tenants)
 		steps := make([]time.Duration, tenants)
 		for i := range tenants {
-			conns[i] = rapid.IntRange(4, 12).Draw(rt, "connections")
-			steps[i] = time.Duration(rapid.IntRange(200, 1000).Draw(rt, "step")) * time.Microsecond
+			conns[i] = rapid.IntRange(4, 8).Draw(rt, "connections")
+			steps[i] = time.Duration(rapid.IntRange(400, 1000).Draw(rt, "step")) * time.Microsecond
 		}
 		synctest.Test(t, func(t *testing.T) {
 			s := fair.NewShares(rate)
