@@ -41,7 +41,7 @@ PKGS    := ./...
 LONG    := ./gateway ./routing ./internal/connect ./broker/registry ./hostagent ./broker
 # Neither these packages nor their tests start a goroutine, so the race detector has
 # nothing to find here. It would take 7 times as long. A test (single_test.go) checks the list.
-SINGLE  := . ./ahp ./ahp/view ./auth/mcpgate ./gateway/api/people ./internal/sealed
+SINGLE  := . ./agenthost/repo ./agenthost/transcript ./ahp ./ahp/view ./auth/mcpgate ./broker/remember ./broker/waiting ./console/bundle ./gateway/api/notify ./gateway/api/people ./gateway/authn ./hostagent/waiting ./internal/acp/schema ./internal/atomicfile ./internal/meter ./internal/retryafter ./internal/sealed ./internal/unauthenticated
 # The commands. Their tests run whole relays and host-agents, whose packages have raced tests
 # of their own, and read flags and texts, which the race detector makes 15 times as slow.
 COMMANDS := ./cmd/relay ./cmd/host-agent ./cmd/ahp-connect

@@ -429,7 +429,7 @@ func shaped(t testing.TB, unit string, size int, pieces bool) []byte {
 // texts must be searched to their end.
 func TestSearchCostIsLinear(t *testing.T) {
 	ada, _ := twoSubjects(t)
-	const size = 1 << 16
+	const size = 1 << 14
 	for name, shape := range shapes {
 		for _, pieces := range []bool{false, true} {
 			var steps [2]int
