@@ -439,11 +439,7 @@ const agentStops = "host-agent stops"
 // TestRandomPlansKeepTheContract runs random plans and checks the results; modelcheck_test.go lists
 // the checks.
 func TestRandomPlansKeepTheContract(t *testing.T) {
-	checks := 150
-	if testing.Short() {
-		checks = 100
-	}
-	checkModel(t, checks)
+	checkModel(t, 100)
 }
 
 // TestModelSoak runs new random plans for the duration in the environment variable SOAK (make
