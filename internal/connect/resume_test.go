@@ -140,7 +140,7 @@ func (j *journey) stillOpen(t *testing.T) {
 }
 
 // TestBreaksAreInvisible breaks the networks of seven clients of one relay, each in a different
-// way, while the host sends each client 300 to 800 actions, up to 500 a second. The clients'
+// way, while the host sends each client 300 to 500 actions, up to 500 a second. The clients'
 // connections must stay open. No frame may be lost, repeated or changed.
 func TestBreaksAreInvisible(t *testing.T) {
 	heal := func(t *testing.T, p *faultproxy.Proxy) {
@@ -168,7 +168,7 @@ func TestBreaksAreInvisible(t *testing.T) {
 	}{
 		{"a third of all packets lost", 400, 9, drop(33, 3*time.Second)},
 		{"all packets lost", 500, 26, drop(100, 12*time.Second)}, // so that the stream dials again
-		{"cut for 2 s", 800, 3, func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) }},
+		{"cut for 2 s", 400, 6, func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) }},
 		{"ten short cuts", 400, 3, func(t *testing.T, p *faultproxy.Proxy) {
 			for range 10 {
 				p.Cut()
@@ -177,7 +177,7 @@ func TestBreaksAreInvisible(t *testing.T) {
 			}
 		}},
 		{"frozen radio", 400, 9, func(t *testing.T, p *faultproxy.Proxy) { p.Freeze(); time.Sleep(3 * time.Second); heal(t, p) }},
-		{"changed address", 800, 3, func(t *testing.T, p *faultproxy.Proxy) { p.FreezeOpen() }},
+		{"changed address", 300, 3, func(t *testing.T, p *faultproxy.Proxy) { p.FreezeOpen() }},
 		{"reset in a message", 300, 2, func(t *testing.T, p *faultproxy.Proxy) {
 			p.ResetAfter(5000)
 		}},
