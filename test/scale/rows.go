@@ -135,7 +135,7 @@ func costs(ctx context.Context, c *Cluster, s *Plan) []Row {
 
 // costs measures the time for each step. Each run uses new instances of host-agents.
 func (r *Relay) costs(ctx context.Context, hosts, run int) map[string]time.Duration {
-	const rounds = 500
+	rounds := min(500, hosts)
 	conn := r.connect("costs")
 	defer conn.Close()
 	pair := must.Get(nkeys.CreateUser())
