@@ -697,7 +697,7 @@ func TestOptionChosenWhileTheAgentOpens(t *testing.T) {
 // TestTurnNamesMissingToolCalls has an agent with more tool calls in a turn than the host keeps. The
 // turn must have as many as the host keeps, and one notice that calls are missing.
 func TestTurnNamesMissingToolCalls(t *testing.T) {
-	const most = 2000
+	const most = 200
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		for i := range most + 2 {
 			turn.Tool(agenthost.ToolUpdate{ID: fmt.Sprint(i), Title: "tool", Status: agenthost.ToolCompleted})
@@ -707,7 +707,7 @@ func TestTurnNamesMissingToolCalls(t *testing.T) {
 	c.prompt("t1", "go")
 	c.until("chat/turnComplete")
 	_, parts := lastTurn(t, c.chatState())
-	if last := fmt.Sprint(parts[len(parts)-1]); len(parts) != most+1 || !strings.Contains(last, "more than 2000 tool calls") {
+	if last := fmt.Sprint(parts[len(parts)-1]); len(parts) != most+1 || !strings.Contains(last, "more than 200 tool calls") {
 		t.Errorf("the turn has %d parts, and the last is %s; want %d tool calls and a notice", len(parts), last, most)
 	}
 }

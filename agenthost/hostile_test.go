@@ -155,7 +155,7 @@ func TestAgentAsksTwice(t *testing.T) {
 
 func TestHugeTurnIsCut(t *testing.T) {
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
-		text := strings.Repeat("x", 1<<20)
+		text := strings.Repeat("x", 1<<16)
 		for range 18 {
 			turn.Text("m", text)
 		}
@@ -173,8 +173,8 @@ func TestHugeTurnIsCut(t *testing.T) {
 	for !strings.Contains(state, `"snapshot"`) {
 		state = c.recv()
 	}
-	if len(state) > 24<<20 || !strings.Contains(state, "leaves out the rest") {
-		t.Errorf("the state has %d bytes, or lacks the note that the turn is cut; want at most 24 MiB, with it", len(state))
+	if len(state) > 3<<19 || !strings.Contains(state, "leaves out the rest") {
+		t.Errorf("the state has %d bytes, or lacks the note that the turn is cut; want at most 1.5 MiB, with it", len(state))
 	}
 }
 
@@ -203,11 +203,11 @@ func TestPermissionIsAskedAfterTheBound(t *testing.T) {
 	for name, fill := range map[string]func(*agenthost.Turn){
 		"texts": func(turn *agenthost.Turn) {
 			for range 17 {
-				turn.Text("m", strings.Repeat("x", 1<<20))
+				turn.Text("m", strings.Repeat("x", 1<<16))
 			}
 		},
 		"tool calls": func(turn *agenthost.Turn) {
-			for i := range 2001 {
+			for i := range 201 {
 				turn.Tool(agenthost.ToolUpdate{ID: fmt.Sprint(i), Status: agenthost.ToolCompleted})
 			}
 		},
@@ -239,9 +239,9 @@ func TestPermissionIsAskedAfterTheBound(t *testing.T) {
 // do with the output of a command. Only the last content is in the turn, so the turn must not be cut.
 func TestReplacedContentDoesNotCount(t *testing.T) {
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
-		output := strings.Repeat("x", 200<<10)
-		for i := range 100 {
-			turn.Tool(agenthost.ToolUpdate{ID: "t", Title: fmt.Sprint("make, step ", i/10), Status: agenthost.ToolRunning, Content: []agenthost.ToolContent{{Text: fmt.Sprint(output, i)}}})
+		output := strings.Repeat("x", 12<<10)
+		for i := range 200 {
+			turn.Tool(agenthost.ToolUpdate{ID: "t", Title: fmt.Sprint("make, step ", i/2), Status: agenthost.ToolRunning, Content: []agenthost.ToolContent{{Text: fmt.Sprint(output, i)}}})
 		}
 		turn.Tool(agenthost.ToolUpdate{ID: "t", Status: agenthost.ToolCompleted})
 		turn.Text("", "It is built.")
@@ -260,7 +260,7 @@ func TestReplacedContentDoesNotCount(t *testing.T) {
 func TestReplaysAreBounded(t *testing.T) {
 	host := newHost(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		for range 80 {
-			turn.Usage(agenthost.Usage{Model: strings.Repeat("x", 1<<20)})
+			turn.Usage(agenthost.Usage{Model: strings.Repeat("x", 1<<16)})
 		}
 		return agenthost.End{}, nil
 	})}})
@@ -276,7 +276,7 @@ func TestReplaysAreBounded(t *testing.T) {
 	again := &agentClient{pipeClient: connectPipe(t, host), t: t}
 	got := again.call("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"c","lastSeenServerSeq":%d,"subscriptions":[]}`, int(seen)+1))
 	if got["type"] != "snapshot" {
-		t.Errorf("after 80 MiB of actions, reconnect answers with a %v; want a snapshot", got["type"])
+		t.Errorf("after 5 MiB of actions, reconnect answers with a %v; want a snapshot", got["type"])
 	}
 }
 
