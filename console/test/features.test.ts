@@ -525,3 +525,52 @@ test('a device renews a token that the relay refuses early', async (t) => {
   await assert.rejects(call('GET', 'api/hosts'), { status: 401 });
   assert.deepEqual(tokens, []);
 });
+
+/** An element of a page, as far as Preact needs it. */
+function element(): any {
+  return {
+    nodeType: 1, childNodes: [] as any[], parentNode: null as any, setAttribute() {}, removeAttribute() {}, addEventListener() {},
+    get firstChild() { return this.childNodes[0] ?? null; },
+    get nextSibling() { return this.parentNode?.childNodes[this.parentNode.childNodes.indexOf(this) + 1] ?? null; },
+    insertBefore(child: any, before: any) {
+      child.parentNode?.removeChild(child);
+      this.childNodes.splice(before ? this.childNodes.indexOf(before) : this.childNodes.length, 0, child);
+      child.parentNode = this;
+      return child;
+    },
+    appendChild(child: any) { return this.insertBefore(child, null); },
+    removeChild(child: any) {
+      this.childNodes.splice(this.childNodes.indexOf(child), 1);
+      child.parentNode = null;
+    },
+  };
+}
+
+// Opens a dialog with a part of the page that does not come, and closes it while the second request is under way. The page must
+// ask for the part again while the dialog is open, and not afterwards: on a phone, the requests would go on for hours.
+test('a part of the page that is not wanted any more is not requested', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  Object.assign(globalThis, { document: { createElement: element, createElementNS: element, createTextNode: () => Object.assign(element(), { nodeType: 3 }) } });
+  t.after(() => { mock.timers.reset(); delete (globalThis as any).document; });
+  const { h, render } = await import('preact');
+  const { later } = await import('../src/ui/later');
+  const requests: ((err: Error) => void)[] = [];
+  const Part = later(() => new Promise<any>((_, reject) => { requests.push(reject); }));
+  const passes = async (seconds: number) => {
+    for (let n = 0; n < seconds; n++) {
+      mock.timers.tick(1000);
+      for (let i = 0; i < 5; i++) await new Promise((done) => { setImmediate(done); });
+    }
+  };
+  const page = element();
+  render(h(Part, {}), page);
+  await passes(2);
+  assert.equal(requests.length, 1);
+  requests[0](new Error('no network'));
+  await passes(5);
+  assert.equal(requests.length, 2);
+  render(null, page);
+  requests[1](new Error('no network'));
+  await passes(20);
+  assert.equal(requests.length, 2);
+});

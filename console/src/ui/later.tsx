@@ -12,19 +12,12 @@ export function later<P extends object>(load: () => Promise<FunctionComponent<P>
   let part: FunctionComponent<P> | undefined;
   return (props: P) => {
     const [why, setWhy] = useState('');
-    const [, draw] = useState(0);
+    const [tries, next] = useState(0);
     useEffect(() => {
-      let timer: ReturnType<typeof setTimeout>;
-      const get = () => load().then((it) => {
-        part = it;
-        draw((n) => n + 1);
-      }, (err) => {
-        setWhy(err.message);
-        timer = setTimeout(get, again);
-      });
-      if (!part) get();
+      if (part) return;
+      const timer = setTimeout(() => load().then((it) => { part = it; }, (err) => setWhy(err.message)).then(() => next((n) => n + 1)), tries && again);
       return () => clearTimeout(timer);
-    }, []);
+    }, [tries]);
     if (part) return h(part, props);
     return why ? h('p', { class: 'error', role: 'status' }, t`This part of the page could not be loaded: ${why}`) : null;
   };
