@@ -113,6 +113,7 @@ export class Connections {
 
   /** Connects to the hosts that are online, and records which hosts are absent. */
   hostsKnown(): void {
+    let room = linksMax - [...this.all.values()].filter(({ conn }) => conn && conn.state.name !== 'ended').length;
     for (const info of this.#page.hosts.all) {
       const link = this.all.get(info.host);
       const state = link?.conn?.state;
@@ -122,7 +123,7 @@ export class Connections {
         if (link) link.away = link.listedAway = true;
         if (link?.conn && info.host !== this.#page.host && !link.live) link.stop();
       } else if (!link || !link.conn) {
-        if (info.host === this.#page.host || [...this.all.values()].filter((l) => l.conn).length < linksMax) this.to(info.host).connect();
+        if (room-- > 0 || info.host === this.#page.host) this.to(info.host).connect();
       } else if (link.listedAway || closed !== code.hostOffline) {
         if (link.away && state?.name === 'retrying') link.conn.wake();
         link.away = link.listedAway = false;

@@ -141,6 +141,24 @@ test('the page is connected to 16 hosts at most', async (t) => {
   app.forget();
 });
 
+// Lists 16 sealed hosts with which this browser is not paired, and further hosts after them. The connections to the
+// sealed hosts have ended at once, so they must leave room for the others.
+test('hosts that this browser cannot open leave room for others', async (t) => {
+  const had = globalThis.fetch;
+  t.after(() => { globalThis.fetch = had; });
+  const hosts = Array.from({ length: 20 }, (_, i) => ({ host: `h${i}`, state: 'online', sealed: i < 16 }));
+  (globalThis as any).fetch = async () => ({ ok: true, status: 200, text: async () => JSON.stringify({ hosts, token: {} }) });
+  const { App } = await import('../src/app');
+  const app = new App();
+  app.useToken('of.one.person');
+  for (let n = 0; n < 3; n++) {
+    await app.hosts.refresh();
+    for (let i = 0; i < 20; i++) await new Promise((resolve) => { setImmediate(resolve); });
+  }
+  assert.deepEqual([...app.links.values()].filter((l) => l.live).map((l) => l.host).sort(), ['h16', 'h17', 'h18', 'h19']);
+  app.forget();
+});
+
 // Ends a link to a session of a sealed host. Its keys must go with its token: with them, the page would offer the next user
 // of the tab no pairing with the host.
 test('the keys of an ended link are forgotten', async (t) => {
