@@ -21,7 +21,7 @@ import { ask, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm } from 
 import { Remembered } from './remembered';
 import { Requests } from './requests';
 import { Rights } from './rights';
-import { ROOT } from './rpc';
+import { ROOT, RpcError } from './rpc';
 import { Sessions } from './sessions';
 import { array, isObject } from './store';
 import { Swaps } from './swap';
@@ -140,8 +140,8 @@ export class App {
     try {
       if (!conn) throw new Error(t`not connected`);
       await conn.request('relay/refreshToken', { channel: ROOT, token });
-    } catch {
-      if (link.conn !== conn) return;
+    } catch (err) {
+      if (link.conn !== conn || this.byDeviceAt(link.host) && !(err instanceof RpcError)) return; // a lost connection with a key resumes with a newer token
       link.stop();
       if (!this.byDeviceAt(link.host)) { // a device's next token belongs to the same person
         this.lender.takeBack(link.host);

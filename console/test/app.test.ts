@@ -81,6 +81,25 @@ test('a host behind a different token gets nothing from the previous host', asyn
   app.forget();
 });
 
+// Loses the connection while it gets a newer token. With a key of this browser, that token belongs to the same person, so the
+// page must resume the connection, with the state that it has.
+test('a connection with a key that is lost with its newer token resumes', async () => {
+  Socket.refuses = false;
+  const { App } = await import('../src/app');
+  const app = new App();
+  app.useToken('#token=of.one.person&host=desk');
+  await until('a connection', () => Boolean(app.link?.live));
+  const { conn, store } = app.link!;
+  const socket = Socket.all.at(-1)!;
+  socket.send = () => { socket.close(); socket.onclose({ code: 1006, reason: '' }); };
+  app.byDeviceAt = () => true;
+  app.useToken('newer');
+  await until('the loss', () => conn!.state.name !== 'live');
+  await until('a connection', () => Boolean(app.link?.live));
+  assert.deepEqual([app.link!.conn === conn, app.link!.store === store, Socket.all.at(-1)!.said[0].method], [true, true, 'reconnect']);
+  app.forget();
+});
+
 test('equal URIs at two hosts share no model, file or context', async () => {
   const { app } = await import('../src/app');
   const { attach } = await import('../src/ui/composer');
