@@ -14,7 +14,7 @@ const wokenFor = 20_000; // ms in which the result of a wake is shown
 export interface HostsPage {
   readonly token: string;
   readonly accounts: Pick<Accounts, 'hosts' | 'look' | 'of'>;
-  readonly rights: Pick<Rights, 'mayOperate' | 'narrow'>;
+  readonly rights: Pick<Rights, 'operatesAll'>;
   refused(): void; // the relay does not accept the token
   hostsKnown(): void;
   byDeviceAt(host: string): boolean;
@@ -103,9 +103,8 @@ export class Hosts {
 
   /** Whether this person may wake a host and the relay is able to. */
   mayWake(host: string): boolean {
-    const { rights } = this.#page;
     const info = this.get(host);
-    return Boolean(info?.wakes && info.state !== 'online' && this.#page.byDeviceAt(host) && rights.mayOperate && !rights.narrow && !this.staleAt(host));
+    return Boolean(info?.wakes && info.state !== 'online' && this.#page.byDeviceAt(host) && this.#page.rights.operatesAll(host) && !this.staleAt(host));
   }
 
   /** Asks the relay to wake a host. */

@@ -49,7 +49,7 @@ export interface RememberedPage {
   readonly host: string;
   readonly session: string;
   readonly hosts: { readonly all: HostInfo[] };
-  readonly rights: { readonly narrow: boolean };
+  readonly rights: { narrowAt(host: string): boolean };
   linkTo(host: string): RememberedLink;
   readonly requests: Pick<Requests, 'askAt'>;
   saveNow(): void;
@@ -103,7 +103,7 @@ export class Remembered {
       const link = this.#page.linkTo(info.host);
       if (info.state === 'online' || link.live) continue;
       const inView = info.host === this.#page.host && this.#page.session;
-      if (!this.#page.rights.narrow && this.#due(info, '')) this.#list(link);
+      if (!this.#page.rights.narrowAt(info.host) && this.#due(info, '')) this.#list(link);
       if (inView && this.#due(info, inView)) this.#session(link, inView);
     }
   }

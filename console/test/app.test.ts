@@ -209,6 +209,13 @@ test('a host of a further account offers what that account permits', async (t) =
   app.hosts.grant = { access: 'own' };
   assert.deepEqual(['desk', 'lab@work'].map((host) => app.rights.mayOperateAt(host)), [true, false]);
   assert.deepEqual(['desk', 'lab@work'].map((host) => app.sessions.mayBegin({ host, live: true, store: { agents: [{}] } } as any)), [true, false]);
+  app.hosts.all = ['desk', 'lab@work'].map((host) => ({ host, state: 'asleep', wakes: true }) as any);
+  app.byDeviceAt = () => true;
+  for (const host of ['desk', 'lab@work']) {
+    app.host = host;
+    assert.deepEqual(['desk', 'lab@work'].map((h) => app.hosts.mayWake(h)), [true, false], `with ${host} in view`);
+  }
+  delete (app as any).byDeviceAt;
   app.forget();
 });
 

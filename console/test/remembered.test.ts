@@ -4,6 +4,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { tookChange } from '../src/accounts';
+import { Rights } from '../src/rights';
 import { idOf, openRecord, Remembered, type HostKeys, type RememberedPage } from '../src/remembered';
 
 const vector = JSON.parse(readFileSync('../../broker/remember/testdata/vector.json', 'utf8'));
@@ -33,7 +35,7 @@ function pageOf(answer: () => any) {
   const link = { host: vector.Host, live: false, conn: null, past: new Map(), listAt: 0, store: { sessions: new Map(), listRevision: 0, revision: 0 } };
   const asked: string[] = [];
   const page: RememberedPage = {
-    host: vector.Host, session: 's:/1', rights: { narrow: true },
+    host: vector.Host, session: 's:/1', rights: { narrowAt: () => true },
     hosts: { all: [{ host: vector.Host, state: 'asleep', since: '2020-11-22T14:02:00Z', clients: 0 }] },
     linkTo: () => link, saveNow() {}, draw() {},
     requests: { async askAt(_host: string, _: string, path: string) { asked.push(path); return answer(); } } as RememberedPage['requests'],
@@ -62,6 +64,21 @@ test('a session of a host that is away is shown once, as of its storage', async 
   const kept = link.past.get('s:/1');
   assert.equal(kept.at, Date.parse('2020-11-22T14:01:59Z'));
   assert.equal(kept.clock, vector.Record.time); // a clock that is off is shown
+});
+
+// Opens a session of a further account that is limited to this session. The lists of the page's own hosts that are away must
+// be read nevertheless.
+test('the list of a host that is away is read while a different account is in view', async (t) => {
+  Object.assign(globalThis, { localStorage: { getItem: () => JSON.stringify([{ name: 'work', relay: 'https://b.example', token: 't' }]) } });
+  tookChange(null);
+  t.after(() => { delete (globalThis as any).localStorage; tookChange(null); });
+  const { page, asked } = pageOf(() => ({ status: 404, body: {} }));
+  const rights = new Rights({ host: 'lab@work', hosts: { grant: null }, accounts: { of: () => ({ grant: { channels: ['s:/1'] } }) as any }, links: new Map() });
+  const r = new Remembered({ ...page, host: 'lab@work', rights });
+  r.keys.set(vector.Host, { ...whole });
+  r.look();
+  await settled();
+  assert.deepEqual(asked, [`api/hosts/${vector.Host}/remembered`]);
 });
 
 test('a version older than one that was seen is refused, and what is newer here stays', async () => {
@@ -135,17 +152,17 @@ test('lies about a sealed host’s last state are found', async () => {
   })) {
     let [answer, say]: [object | undefined, object] = [undefined, first];
     const { link, page, asked } = pageOf(() => ({ status: 200, body: asked.at(-1)!.endsWith('remembered') ? { list: { stored: '2020-11-22T14:01:59Z', record: say } } : { stored: '2020-11-22T14:01:59Z', record: answer ?? right } }));
-    const lied = { ...page, session: '', rights: { narrow: false } };
+    const lied = { ...page, session: '', rights: { narrowAt: () => false } };
     const r = new Remembered(lied);
     r.keys.set(blind.Host, { ...own });
     r.look();
     await until(() => link.store.sessions.size > 0);
     assert.equal(link.store.sessions.size, 2, lie);
-    Object.assign(lied, { session: one, rights: { narrow: true } });
+    Object.assign(lied, { session: one, rights: { narrowAt: () => true } });
     answer = record;
     if (listed) {
       say = listed;
-      Object.assign(lied, { session: '', rights: { narrow: false } });
+      Object.assign(lied, { session: '', rights: { narrowAt: () => false } });
       link.listAt = 0;
       link.store.listRevision = 0;
     }
