@@ -5,6 +5,7 @@ import { accountPart, bare } from './accounts';
 import { app, requests } from './app';
 import { isKnownSealed } from './pins';
 import { array, text } from './store';
+import { relayNow } from './words';
 import { t } from './language';
 
 /** A notification target. */
@@ -44,8 +45,8 @@ export async function load(at: string): Promise<void> {
 }
 
 /** Returns the mute that covers a session, or undefined. */
-export function muted(host: string, session: string, now = Date.now()): MuteOf | undefined {
-  return array(known(accountPart(host))?.mutes).find((m) => m?.host === bare(host) && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > now));
+export function muted(host: string, session: string): MuteOf | undefined {
+  return array(known(accountPart(host))?.mutes).find((m) => m?.host === bare(host) && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > relayNow()));
 }
 
 /** Changes quiet hours or mutes. It first loads them, because they may have been changed elsewhere. */
@@ -57,12 +58,12 @@ async function setTimes(at: string, change: (had: { quiet: Quiet | null; mutes: 
 }
 
 /**
- * Mutes a session, or a host if no session is named. undefined means without an end. A sealed host is muted
+ * Mutes a session, or a host if no session is named. Without hours, it has no end. A sealed host is muted
  * whole: its relay must not learn a session's URI, and could not find that session's notifications.
  */
-export async function mute(host: string, session: string, until?: Date): Promise<void> {
+export async function mute(host: string, session: string, hours = 0): Promise<void> {
   const named = await isKnownSealed(host) ? '' : session;
-  return setTimes(accountPart(host), ({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, named), { host: bare(host), ...(named ? { session: named } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
+  return setTimes(accountPart(host), ({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, named), { host: bare(host), ...(named ? { session: named } : {}), ...(hours ? { until: new Date(relayNow() + hours * 3600_000).toISOString() } : {}) }] }));
 }
 
 export function unmute(host: string, session: string): Promise<void> {

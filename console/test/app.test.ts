@@ -231,6 +231,29 @@ function database() {
   return { open: () => { const open: any = { result: db }; later(() => open.onsuccess()); return open; } };
 }
 
+// Mutes a session for an hour on a device with a clock that is two hours late. By the relay's clock, which ends the mute, it must
+// be an hour, and the page must show the mute until then.
+test('a mute is as long as the person chooses, by the relay’s clock', async (t) => {
+  const { app } = await import('../src/app');
+  const { mute, muted } = await import('../src/told');
+  const { relayNow, setClock } = await import('../src/words');
+  const had = globalThis.fetch;
+  t.after(() => { globalThis.fetch = had; setClock(''); });
+  setClock(new Date(Date.now() + 7_200_000).toISOString());
+  let sent: any;
+  (globalThis as any).fetch = async (_: any, { body }: any) => {
+    if (body) sent = JSON.parse(body);
+    return { ok: true, status: 200, text: async () => JSON.stringify(sent ?? {}) };
+  };
+  app.token = 'of.one.person';
+  await mute('desk', 'ahp-session:/1', 1);
+  assert.ok(Math.abs(Date.parse(sent.mutes[0].until) - relayNow() - 3_600_000) < 60_000, `until ${sent.mutes[0].until} at ${new Date(relayNow()).toISOString()}`);
+  assert.ok(muted('desk', 'ahp-session:/1'));
+  setClock(new Date(Date.now() + 7_200_000 + 3_700_000).toISOString());
+  assert.equal(muted('desk', 'ahp-session:/1'), undefined);
+  app.forget();
+});
+
 // Mutes a session at a sealed host, and one at another host. The relay must not get the URI of the sealed
 // host's session: its notifications do not name sessions, so the whole host is muted. Nor may the page offer the
 // relay's links to the sealed host's sessions.

@@ -9,7 +9,7 @@ import { setDetails } from '../tell';
 import * as told from '../told';
 import { array, text } from '../store';
 import type { Delivery, MuteOf, Quiet, Settings, Way as Target } from '../told';
-import { sentence, when } from '../words';
+import { fromRelay, sentence, when } from '../words';
 import { Badge, Copy, Dialog, Icon, Twice } from './bits';
 import { Select } from './select';
 import { listed, rich, t } from '../language';
@@ -247,7 +247,7 @@ function Times({ at, quiet, mutes, now }: { at: string; quiet: Quiet | null | un
         <ul class="cards" id="mutes" aria-label={t`Muted`}>
           {mutes.map((m) => (
             <li key={`${m.host} ${m.session ?? ''}`} class="row item-card">
-              <span class="grow"><span class="name">{titleOf(text(m.host) + at, text(m.session))}</span> <span class="dim">{text(m.host)} · {m.until ? t`until ${when(m.until, now)}` : t`for good`}</span></span>
+              <span class="grow"><span class="name">{titleOf(text(m.host) + at, text(m.session))}</span> <span class="dim">{text(m.host)} · {m.until ? t`until ${when(fromRelay(m.until), now)}` : t`for good`}</span></span>
               <button type="button" class="small" disabled={work.busy} onClick={() => work.act(() => told.unmute(text(m.host) + at, text(m.session)))}>{t`Unmute`}</button>
             </li>
           ))}
@@ -265,14 +265,15 @@ export function Mute({ host, session, now }: { host: string; session: string; no
   const whole = sealed || all;
   const work = useWork();
   useEffect(() => { told.load(accountPart(host)).catch(() => {}); }, []);
-  const had = told.muted(host, session, now);
-  const until = (hours: number) => work.act(async () => { await told.mute(host, whole ? '' : session, hours ? new Date(Date.now() + hours * 3600_000) : undefined); close(); });
+  const had = told.muted(host, session);
+  const end = had?.until ? when(fromRelay(had.until), now) : '';
+  const until = (hours: number) => work.act(async () => { await told.mute(host, whole ? '' : session, hours); close(); });
   return (
     <Dialog title={t`Mute`} id="mute" onClose={close}>
       <div class="fields">
         {had ? (
           <>
-            <p>{had.session ? (had.until ? t`Nothing is told of this session until ${when(had.until, now)}.` : t`Nothing is told of this session.`) : had.until ? t`Nothing is told of ${host} until ${when(had.until, now)}.` : t`Nothing is told of ${host}.`}</p>
+            <p>{had.session ? (end ? t`Nothing is told of this session until ${end}.` : t`Nothing is told of this session.`) : end ? t`Nothing is told of ${host} until ${end}.` : t`Nothing is told of ${host}.`}</p>
             <div class="row start"><button type="button" class="primary" data-focus disabled={work.busy} onClick={() => work.act(async () => { await told.unmute(host, text(had.session)); close(); })}>{t`Tell me again`}</button></div>
           </>
         ) : (
