@@ -6,6 +6,7 @@
 import { accountOf } from './accounts';
 import { requests } from './app';
 import { flag, wayHere } from './look';
+import * as notify from './notify';
 import { isRegistered } from './registered';
 import { forgetTarget, keepTarget, renew, targetOf } from './renewed';
 import { fromBase64url } from './sealed/bytes';
@@ -60,7 +61,7 @@ export async function turnOn(at: string, details: boolean): Promise<void> {
   const subscription = await subscribed(at, here);
   const { endpoint, keys } = subscription.toJSON();
   const name = deviceName();
-  const way = await told.setWay(at, { kind: 'webpush', name, url: endpoint, keys: { p256dh: keys?.p256dh!, auth: keys?.auth! }, details });
+  const way = await notify.setWay(at, { kind: 'webpush', name, url: endpoint, keys: { p256dh: keys?.p256dh!, auth: keys?.auth! }, details });
   if (!isRegistered(at)) {
     await subscription.unsubscribe();
     await here.unregister();
@@ -81,13 +82,13 @@ export async function renewed(at: string): Promise<void> {
   const given = await renew(at, now, (method, path, json) => requests.relayAt(at, method, path, json));
   const way = (await targetOf(at))?.way ?? id; // the service worker may have changed it
   if (way !== id && isRegistered(at)) localStorage.setItem(flag(at), way);
-  if (given || way !== id) await Promise.all([told.load(at), import('./tell').then((m) => m.tellAll(at))]);
+  if (given || way !== id) await Promise.all([notify.load(at), import('./tell').then((m) => m.tellAll(at))]);
 }
 
 /** Turns off an account's notifications: first at the relay, which would otherwise continue to send them. */
 export async function turnOff(at: string): Promise<void> {
   const id = wayHere(at);
-  if (id && told.known(at)?.ways?.some((w: { id?: string }) => w?.id === id)) await told.removeWay(at, id);
+  if (id && told.known(at)?.ways?.some((w: { id?: string }) => w?.id === id)) await notify.removeWay(at, id);
   localStorage.removeItem(flag(at));
   await (await import('./tell')).tellAll(at);
   await forget(at);

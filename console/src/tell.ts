@@ -5,10 +5,11 @@ import { links } from './app';
 import type { Link } from './link';
 import { isRegistered } from './registered';
 import { wayHere } from './look';
+import * as notify from './notify';
 import { possible, subscriptionAt } from './push';
 import { keepTarget, targetOf } from './renewed';
 import { subscribe } from './sealed/note';
-import * as told from './told';
+import type { Way } from './told';
 
 /**
  * Key in localStorage. If set, an account's sealed hosts leave questions out of notifications for this
@@ -27,8 +28,8 @@ export async function keepDetails(at: string, details: boolean): Promise<void> {
 }
 
 /** Shows or hides questions in this device's notifications. */
-export async function setDetails(at: string, way: told.Way, details: boolean): Promise<void> {
-  await told.setWay(at, { ...way, details });
+export async function setDetails(at: string, way: Way, details: boolean): Promise<void> {
+  await notify.setWay(at, { ...way, details });
   await keepDetails(at, details);
 }
 

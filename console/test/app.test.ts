@@ -235,7 +235,8 @@ function database() {
 // be an hour, and the page must show the mute until then.
 test('a mute is as long as the person chooses, by the relay’s clock', async (t) => {
   const { app } = await import('../src/app');
-  const { mute, muted } = await import('../src/told');
+  const { mute } = await import('../src/notify');
+  const { muted } = await import('../src/told');
   const { relayNow, setClock } = await import('../src/words');
   const had = globalThis.fetch;
   t.after(() => { globalThis.fetch = had; setClock(''); });
@@ -264,7 +265,7 @@ test('the relay learns no session of a sealed host from a mute or a link', async
   t.after(() => { globalThis.fetch = had; delete (globalThis as any).indexedDB; delete (globalThis as any).navigator; });
   const { app } = await import('../src/app');
   const { pin } = await import('../src/pins');
-  const { mute } = await import('../src/told');
+  const { mute } = await import('../src/notify');
   const { DEVICE } = await import('../src/device');
   app.token = 'of.one.person';
   await pin({ relay: 'https://relay.example', host: 'laptop', key: new Uint8Array(32), grants: [], subject: 'ada', level: 'admin', end: 1, since: 1 });

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { accountPart, accountParts, accounts } from '../accounts';
 import { app, links, nav } from '../app';
 import { wayHere } from '../look';
+import * as notify from '../notify';
 import * as push from '../push';
 import { setDetails } from '../tell';
 import * as told from '../told';
@@ -41,7 +42,7 @@ export function Told({ now }: { now: number }) {
   const [at, setAt] = useState(''); // the account
   const known = told.known(at);
   useEffect(() => {
-    const look = () => told.load(at).then(() => setWhy(''), (err) => setWhy((err as Error).message));
+    const look = () => notify.load(at).then(() => setWhy(''), (err) => setWhy((err as Error).message));
     look();
     const timer = setInterval(() => { if (!document.hidden) look(); }, lookEvery);
     return () => clearInterval(timer);
@@ -101,7 +102,7 @@ function ThisDevice({ at, known }: { at: string; known: Settings }) {
       <div class="row start wrap">
         {!way && off.length > 1 && <button id="told-on-all" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(() => turnOnAll(off, details))}>{t`Turn on for all accounts`}</button>}
         {!way && <button id="told-on" type="button" class={off.length > 1 ? '' : 'primary'} disabled={work.busy || !push.possible()} onClick={() => work.act(() => turnOnAll([at], details))}>{off.length > 1 ? t`Only for this one` : t`Turn on`}</button>}
-        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(at, way.id!))}>{t`Send a test`}</button>}
+        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => notify.tryWay(at, way.id!))}>{t`Send a test`}</button>}
         {way && <button type="button" disabled={work.busy} onClick={() => work.act(() => setDetails(at, asSet(way), !way.details))}>{way.details ? t`Hide questions` : t`Show questions`}</button>}
         {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(at); return t`This device gets no notifications now.`; })}>{t`Turn off`}</button>}
       </div>
@@ -174,10 +175,10 @@ function Way({ at, way, change }: { at: string; way: Target; change: () => void 
       <div class="row"><span class="name">{wayName(way)}</span>{way.paused && <Badge tone="wait">{t`paused`}</Badge>}</div>
       <p class="dim">{tells(way)}</p>
       <div class="row start wrap">
-        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(at, way.id!))}>{t`Send a test`}</button>
-        <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay(at, { ...asSet(way), paused: !way.paused }); })}>{way.paused ? t`Go on` : t`Pause`}</button>
+        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => notify.tryWay(at, way.id!))}>{t`Send a test`}</button>
+        <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await notify.setWay(at, { ...asSet(way), paused: !way.paused }); })}>{way.paused ? t`Go on` : t`Pause`}</button>
         {way.kind !== 'webpush' && <button type="button" class="small" data-do="change" disabled={work.busy} onClick={change}>{t`Change`}</button>}
-        <Twice class="small" data-do="remove" disabled={work.busy} yes={t`Yes, remove it`} act={() => work.act(() => told.removeWay(at, way.id!))}>{t`Remove`}</Twice>
+        <Twice class="small" data-do="remove" disabled={work.busy} yes={t`Yes, remove it`} act={() => work.act(() => notify.removeWay(at, way.id!))}>{t`Remove`}</Twice>
       </div>
       <Said of={work} />
     </li>
@@ -200,7 +201,7 @@ function WayForm({ at, way, mail, done }: { at: string; way: Target; mail: boole
       ...(kind === 'mail' ? { to: field('to') } : { url: field('url') }),
       ...(kind === 'ntfy' && field('token') ? { token: field('token') } : {}), ...(kind === 'webhook' && field('secret') ? { secret: field('secret') } : {}),
     };
-    work.act(async () => { done(await told.setWay(at, next)); });
+    work.act(async () => { done(await notify.setWay(at, next)); });
   };
   return (
     <form class="fields" id="way-form" ref={form} onSubmit={submit} autocomplete="off">
@@ -234,21 +235,21 @@ function Times({ at, quiet, mutes, now }: { at: string; quiet: Quiet | null | un
   const work = useWork();
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone || 'UTC';
   const hours = { from: text(quiet?.from) || '22:00', to: text(quiet?.to) || '07:00', zone: here };
-  const set = (change: Partial<Quiet>) => work.act(() => told.setQuiet(at, { ...hours, ...change }));
+  const set = (change: Partial<Quiet>) => work.act(() => notify.setQuiet(at, { ...hours, ...change }));
   const field = (name: 'from' | 'to', label: string) => (
     <label class="row start time-of"><span>{label}</span><input id={`quiet-${name}`} type="time" required value={hours[name]} disabled={!quiet || work.busy} onChange={(e) => { if (e.currentTarget.value) set({ [name]: e.currentTarget.value }); }} /></label>
   );
   return (
     <section class="part" aria-labelledby="told-quiet">
       <h3 id="told-quiet">{t`Quiet times`}</h3>
-      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => told.setQuiet(at, null)))} /> {t`Quiet hours: questions still open at their end are sent then`}</label>
+      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => notify.setQuiet(at, null)))} /> {t`Quiet hours: questions still open at their end are sent then`}</label>
       {quiet && <div class="row start wrap">{field('from', t`from`)}{field('to', t`to`)}<span class="dim">{text(quiet.zone)}</span></div>}
       {mutes.length > 0 && (
         <ul class="cards" id="mutes" aria-label={t`Muted`}>
           {mutes.map((m) => (
             <li key={`${m.host} ${m.session ?? ''}`} class="row item-card">
               <span class="grow"><span class="name">{titleOf(text(m.host) + at, text(m.session))}</span> <span class="dim">{text(m.host)} · {m.until ? t`until ${when(fromRelay(m.until), now)}` : t`for good`}</span></span>
-              <button type="button" class="small" disabled={work.busy} onClick={() => work.act(() => told.unmute(text(m.host) + at, text(m.session)))}>{t`Unmute`}</button>
+              <button type="button" class="small" disabled={work.busy} onClick={() => work.act(() => notify.unmute(text(m.host) + at, text(m.session)))}>{t`Unmute`}</button>
             </li>
           ))}
         </ul>
@@ -264,17 +265,17 @@ export function Mute({ host, session, now }: { host: string; session: string; no
   const [all, setAll] = useState(false);
   const whole = sealed || all;
   const work = useWork();
-  useEffect(() => { told.load(accountPart(host)).catch(() => {}); }, []);
+  useEffect(() => { notify.load(accountPart(host)).catch(() => {}); }, []);
   const had = told.muted(host, session);
   const end = had?.until ? when(fromRelay(had.until), now) : '';
-  const until = (hours: number) => work.act(async () => { await told.mute(host, whole ? '' : session, hours); close(); });
+  const until = (hours: number) => work.act(async () => { await notify.mute(host, whole ? '' : session, hours); close(); });
   return (
     <Dialog title={t`Mute`} id="mute" onClose={close}>
       <div class="fields">
         {had ? (
           <>
             <p>{had.session ? (end ? t`Nothing is told of this session until ${end}.` : t`Nothing is told of this session.`) : end ? t`Nothing is told of ${host} until ${end}.` : t`Nothing is told of ${host}.`}</p>
-            <div class="row start"><button type="button" class="primary" data-focus disabled={work.busy} onClick={() => work.act(async () => { await told.unmute(host, text(had.session)); close(); })}>{t`Tell me again`}</button></div>
+            <div class="row start"><button type="button" class="primary" data-focus disabled={work.busy} onClick={() => work.act(async () => { await notify.unmute(host, text(had.session)); close(); })}>{t`Tell me again`}</button></div>
           </>
         ) : (
           <>
