@@ -101,7 +101,7 @@ export class Leaving {
   #round = 0; // number of the last request
   #answered = 0; // the request of the newest answer; answers to earlier requests are ignored
   #opened = new Map<string, Content>(); // by host, item and version
-  #tried: { what: string; id: string; content: Content } | undefined; // the last item, if the relay has not confirmed it
+  #tried = new Map<string, { id: string; content: Content }>(); // items that the relay has not confirmed, by the user's choices
 
   constructor(page: LeftPage) {
     this.#page = page;
@@ -208,7 +208,7 @@ export class Leaving {
     if (round < this.#answered) return; // on a slow network, the next request may always be under way
     this.#answered = round;
     this.all = all;
-    if (all.some((l) => l.item.id === this.#tried?.id && (l.result || l.expired))) this.#tried = undefined;
+    for (const [what, { id }] of this.#tried) if (all.some((l) => l.item.id === id && (l.result || l.expired))) this.#tried.delete(what);
     this.revision++;
     this.#page.draw();
   }
@@ -225,19 +225,20 @@ export class Leaving {
 
   /**
    * Leaves an item for a host, and returns its content. wake is the time at which the relay wakes the host; 0
-   * means never. If the last attempt to leave the same failed, the relay may have that item: it gets it again.
+   * means never. If an attempt to leave the same failed, the relay may have that item: it gets it again.
    */
   async leave(host: string, content: Content, wake = 0): Promise<Content> {
     const { turn, session, ...rest } = content;
     const what = JSON.stringify([host, wake, rest, content.kind === 'session' ? '' : session]);
-    const had = this.#tried?.what === what ? this.#tried : undefined;
-    const now = this.#tried = had ?? { what, id: newId(), content };
+    const had = this.#tried.get(what);
+    const now = had ?? { id: newId(), content };
+    this.#tried.set(what, now);
     try {
       await this.#put(host, { id: now.id, version: 1, expires: relayNow() + usualLife * 3_600_000, wake }, now.content);
     } catch (err) {
       if (!had || !(err instanceof Conflict)) throw err; // a conflict with itself
     }
-    this.#tried = undefined;
+    this.#tried.delete(what);
     return now.content;
   }
 

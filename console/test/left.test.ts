@@ -2,6 +2,7 @@
 // TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { mock, test } from 'node:test';
 import { base64url, fromBase64url, nameOfHost, textOf, type Bytes } from '../src/sealed/bytes';
@@ -159,7 +160,13 @@ test('an item whose answer was lost is left once', async () => {
   [...stored.values()].at(-1).result = { state: 'done', version: 1 };
   await left.read();
   await message('t4');
-  assert.equal(stored.size, want + 2);
+  assert.equal(stored.size, want += 2);
+  const messages = ['s:/1', 's:/2'].map((session) => () => left.leave('laptop', { kind: 'message', session, chat: 'c:/1', turn: randomUUID(), text: 'both' }));
+  loses = true;
+  for (const leave of messages) await assert.rejects(leave(), /Failed to fetch/);
+  loses = false;
+  for (const leave of messages) await leave();
+  assert.equal(stored.size, want + 2, 'the relay has one of two items twice');
 });
 
 // Requests the list of items again before each answer, as on a network that is slower than the pause between the
