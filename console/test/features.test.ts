@@ -504,6 +504,38 @@ test('a device that waits for its approval outlasts a bad network', async (t) =>
   await assert.rejects(whenApproved(keys, { device_code: 'd', interval: 0.001 }), /access_denied/);
 });
 
+// Accepts an invitation while the relay's store is away, and again when it is back. The relay has bound the invitation to the
+// key of the first attempt, so the second must have the same one.
+test('a further attempt to accept an invitation has the same key', async (t) => {
+  const had = { fetch: globalThis.fetch, location: globalThis.location, indexedDB: (globalThis as any).indexedDB, navigator: Object.getOwnPropertyDescriptor(globalThis, 'navigator') };
+  t.after(() => {
+    Object.assign(globalThis, { fetch: had.fetch, location: had.location, indexedDB: had.indexedDB });
+    if (had.navigator) Object.defineProperty(globalThis, 'navigator', had.navigator); else delete (globalThis as any).navigator;
+    for (const name of ['document', 'history']) delete (globalThis as any)[name];
+  });
+  let submits: any;
+  let went: (to: string) => void;
+  const signedIn = new Promise<string>((resolve) => { went = resolve; });
+  const said = { textContent: '' };
+  const page: Record<string, object> = { name: { value: '' }, said, form: { addEventListener: (_: string, act: any) => { submits = act; } } };
+  const store = { put: () => ({}), delete: () => ({}) };
+  const db = { close() {}, transaction: () => { const made: any = { objectStore: () => store }; setTimeout(() => made.oncomplete(), 0); return made; } };
+  const keys: string[] = [];
+  Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { userAgent: '' } });
+  Object.assign(globalThis, {
+    location: { hash: '#invite', pathname: '/setup', assign: (to: URL) => went(to.pathname) }, history: { replaceState() {} }, document: { getElementById: (id: string) => page[id] },
+    indexedDB: { open: () => { const open: any = { result: db }; setTimeout(() => open.onsuccess(), 0); return open; } },
+    fetch: async (_: URL, { headers }: { headers: Record<string, string> }) => {
+      keys.push(JSON.parse(atob(headers.DPoP.split('.')[0].replaceAll('-', '+').replaceAll('_', '/'))).jwk.x);
+      return keys.length === 1 ? new Response('{"error":"temporarily_unavailable"}', { status: 503 }) : new Response('{"access_token":"a","expires_in":300,"device":"phone","tenant":"","subject":"ada"}');
+    },
+  });
+  await import('../../gateway/api/people/pages/setup.js');
+  for (let n = 0; n < 2; n++) await submits({ preventDefault() {}, target: { querySelector: () => ({}) } });
+  assert.match(await signedIn, /device$/);
+  assert.deepEqual([keys.length, keys[0] === keys[1], said.textContent], [2, true, 'temporarily_unavailable']);
+});
+
 // Sets the phone's clock back after it has got a token. The relay refuses the token, which the page believes to be valid.
 // The page must get another, and keep its sign-in. A second refusal counts.
 test('a device renews a token that the relay refuses early', async (t) => {
