@@ -125,6 +125,7 @@ export class Connection {
   #liveSince = 0;
   #heard = 0; // time of the last message
   #asked = 0; // time at which the wait for a message began
+  #unsent = 0; // bytes that the socket had to send at the last check
   #woken = 0; // time when the user returned to the page
   #retry: Timer | undefined;
   #watch: Timer | undefined;
@@ -185,7 +186,7 @@ export class Connection {
       }
       this.#drop(1000, 'no answer');
       this.#failCalls();
-      this.#heard = 0;
+      this.#heard = this.#unsent = 0;
       this.#asked = Date.now();
       this.#setState({ name: 'connecting' });
       this.#attach(fresh);
@@ -268,7 +269,7 @@ export class Connection {
 
   #connect(): void {
     clearTimeout(this.#retry);
-    this.#heard = 0;
+    this.#heard = this.#unsent = 0;
     this.#asked = Date.now();
     let opened: Socket | Promise<Socket>;
     try {
@@ -424,6 +425,9 @@ export class Connection {
   #check(): void {
     if (this.#socket ? 'onlife' in this.#socket : this.state.name !== 'connecting') return; // a sealed connection watches itself
     const now = Date.now();
+    const unsent = this.#socket?.bufferedAmount ?? 0;
+    if (unsent < this.#unsent) this.#heard = now; // a long message is on its way, before the ping
+    this.#unsent = unsent;
     if (this.#heard < this.#asked) {
       if (now - this.#asked < patience) return;
       this.#drop(1000, 'no answer');

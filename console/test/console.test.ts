@@ -315,6 +315,23 @@ test('silence causes a ping, then a new connection', async (t) => {
   c.conn.stop();
 });
 
+// Sends a photo over a phone's slow line, which takes two minutes, and has the network fail at the next one. The connection
+// must stay while bytes leave, although the ping waits behind them, and be given up when none leave any more.
+test('a long message does not end its connection', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
+  t.after(() => mock.timers.reset());
+  const c = await live();
+  for (c.socket.bufferedAmount = 5_000_000; c.socket.bufferedAmount > 0; c.socket.bufferedAmount -= 200_000) {
+    assert.equal(c.conn.state.name, 'live', `with ${c.socket.bufferedAmount} bytes to send`);
+    mock.timers.tick(5000);
+  }
+  c.socket.give({ jsonrpc: '2.0', method: 'x/y' });
+  c.socket.bufferedAmount = 5_000_000;
+  for (let n = 0; n < 9; n++) mock.timers.tick(5000);
+  assert.equal(c.sockets.length, 2);
+  c.conn.stop();
+});
+
 // Has what a connection needs before its socket, such as a token, never come. The page must say so and try again. A socket
 // that comes after all is closed.
 test('a socket that does not come is given up', async (t) => {

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-2K4Y65UW.js";import"./chunk-TCITLSM4.js";import"./chunk-H75LXTEA.js";import"./chunk-F3UJ7BP2.js";import"./chunk-XC2NDZPJ.js";import"./chunk-NO2D3W72.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

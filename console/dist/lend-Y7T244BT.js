@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-6TWIKEQ5.js";import"./chunk-C2UKJRNA.js";import"./chunk-26WMZINT.js";import"./chunk-MLCAZQG4.js";import"./chunk-W3RC6LTX.js";import"./chunk-F3UJ7BP2.js";import"./chunk-XC2NDZPJ.js";import"./chunk-NO2D3W72.js";export{b as Asks,c as CameraView,a as Lend};
