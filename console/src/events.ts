@@ -9,9 +9,9 @@ import type { Offline } from './offline';
 import { text } from './store';
 import { keepUnsent } from './unsent';
 
-const untaken = 20_000; // ms; after that the host has not accepted a prompt
-const hostsEvery = 15_000; // ms; then a prompt counts as not accepted by the host
-const hostsSoon = 2_000; // ms between requests for the list of hosts
+const untaken = 60_000; // ms until a prompt counts as not accepted; longer than a stalled connection lasts
+const hostsEvery = 15_000; // ms between requests for the list of hosts
+const hostsSoon = 2_000; // ms between them while the host in view is not connected
 
 /** The parts of the page that events use. */
 export interface EventsPage {
@@ -79,7 +79,7 @@ function network(page: EventsPage, there: boolean): void {
 }
 
 function tick(page: EventsPage): void {
-  for (const link of page.links.values()) link.store.expire(untaken);
+  for (const link of page.links.values()) link.store.expire(untaken, link.conn?.socket?.bufferedAmount);
   const pause = page.link?.conn && !page.link.live ? hostsSoon : hostsEvery;
   if (page.token && !document.hidden && Date.now() - page.hosts.asked > pause) page.hosts.refresh();
   if (page.token === device.DEVICE) page.renew();

@@ -239,11 +239,12 @@ export class Store {
     return this.givers.get(answerKey(channel, `${type} ${id}`)) ?? '';
   }
 
-  /** Marks prompts as failed that the host has not confirmed for age ms. */
-  expire(age: number): void {
-    const before = Date.now() - age;
+  /** Marks prompts as failed that the host has not confirmed for age ms. unsent: the connection has bytes to send, which may be theirs. */
+  expire(age: number, unsent = 0): void {
+    const now = Date.now();
     for (const p of this.pending) {
-      if (p.sent < before) this.#fail(p, t`The host has not accepted this.`);
+      if (unsent) p.sent = now;
+      else if (p.sent < now - age) this.#fail(p, t`The host has not accepted this.`);
     }
   }
 

@@ -145,6 +145,33 @@ test('a press on a notification opens the chat of its question', async (t) => {
   app.forget();
 });
 
+// Sends a message over a slow line, and one over a line that stalls. The page must not offer to send it again while the
+// connection may still carry it, because the host would get it twice: a silent connection is given up after 40 s at most.
+test('a message that is on its way is not offered again', async (t) => {
+  const { follow } = await import('../src/events');
+  const { Store } = await import('../src/store');
+  mock.timers.enable({ apis: ['setInterval', 'Date'] });
+  const had = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
+  Object.defineProperty(globalThis, 'navigator', { configurable: true, value: {} });
+  t.after(() => {
+    mock.timers.reset();
+    if (had) Object.defineProperty(globalThis, 'navigator', had); else delete (globalThis as any).navigator;
+  });
+  const store = new Store('me');
+  const socket = { bufferedAmount: 1 };
+  const none = { follow() {}, wake() {}, flush() {}, load() {}, tick() {} };
+  follow({ token: '', links: new Map([['desk', { store, conn: { socket } }]]), hosts: { asked: 0 }, past: none, sessions: none, questions: none, absent: none, draw() {} } as any);
+  store.sent('c:/1', 1, { turnId: 't', startedAt: '', message: { text: 'hi' } });
+  const failed = (after: number) => {
+    mock.timers.tick(after);
+    return store.pending[0].failed;
+  };
+  assert.equal(failed(300_000), '');
+  socket.bufferedAmount = 0;
+  assert.equal(failed(40_000), '');
+  assert.match(failed(40_000), /not accepted/);
+});
+
 // Lists more hosts than the page connects to, again and again. The host in view must be among the connected ones.
 test('the page is connected to 16 hosts at most', async (t) => {
   const had = globalThis.fetch;

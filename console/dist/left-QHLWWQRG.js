@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-IQXU2SOR.js";import"./chunk-GI5LYU5V.js";import"./chunk-2VHRTGIG.js";import"./chunk-7UGQYIJW.js";import"./chunk-BJAKVWYU.js";import"./chunk-NO2D3W72.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-QIEGNGPK.js";import"./chunk-7SKXIVAA.js";import"./chunk-HUCFRYQ7.js";import"./chunk-26WMZINT.js";import"./chunk-D5BJPV2S.js";import"./chunk-U436MDHN.js";import"./chunk-7UGQYIJW.js";import"./chunk-BJAKVWYU.js";import"./chunk-NO2D3W72.js";export{b as Code,a as Share};
