@@ -79,3 +79,25 @@ func TestMenuReturnsTheFocus(t *testing.T) {
 	p.do(chromedp.KeyEvent(kb.Escape))
 	returns()
 }
+
+// TestAnswerIsWrittenOverADrop cuts the page's connection while a person writes an answer. The
+// field must keep the focus, because a phone's keyboard closes without it, and take what is
+// written meanwhile.
+func TestAnswerIsWrittenOverADrop(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("ask text")
+	const field, send = lastTurn + " form.question textarea", lastTurn + " form.question [type=submit]"
+	p.enter(field, "before")
+	p.drop(s, func() {
+		p.holds("no way to answer", "document.querySelector("+js(send)+").disabled")
+		p.do(characters(" after"))
+	})
+	p.holds("the whole answer", "document.querySelector("+js(field)+").value === 'before after'")
+	p.holds("the focus in the field", "document.activeElement.matches("+js(field)+")")
+	p.click(send)
+	p.wants(lastTurn+" .parts", "before after")
+}

@@ -44,7 +44,8 @@ function useReply({ request, connected, leaves, answer }: AnswerProps) {
     if (leaves) leaving.leave(() => absent.left?.leaveReply(request, response, answers, words));
     else conversation.reply(request, response, answers);
   };
-  return { reply, busy: leaves ? leaving.busy : answer !== undefined || !connected, why: leaving.why };
+  const sends = leaves ? leaving.busy : answer !== undefined;
+  return { reply, sends, busy: sends || !leaves && !connected, why: leaving.why }; // without a connection, the user can go on writing
 }
 
 function Sent({ leaves, answer, why }: { leaves: boolean; answer?: string; why: string }) {
@@ -53,7 +54,7 @@ function Sent({ leaves, answer, why }: { leaves: boolean; answer?: string; why: 
 
 function Form(props: AnswerProps & { questions: QuestionItem[] }) {
   const { request, questions, leaves, answer } = props;
-  const { reply, busy, why } = useReply(props);
+  const { reply, sends, busy, why } = useReply(props);
   const settled = useSettled();
   const [entered, setEntered] = useState<Entered>(() => Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
   const set = (id: string, change: Input) => setEntered((had) => ({ ...had, [id]: { ...had[id], ...change } }));
@@ -69,7 +70,7 @@ function Form(props: AnswerProps & { questions: QuestionItem[] }) {
     <form class="question" data-ask onSubmit={(e) => { e.preventDefault(); accept(entered); }}>
       {url && <p><a class="button" href={url} target="_blank" rel="noopener noreferrer">{t`Open ${new URL(url).host}`}</a> <span class="dim">{url}</span></p>}
       {text(request.url) && !url && <p class="dim">{t`It wants to show an address that is not opened here: ${text(request.url)}`}</p>}
-      {questions.map((q) => <Field key={q.id} q={q} entered={entered[q.id] ?? {}} set={(c) => set(q.id, c)} busy={busy} settled={settled}
+      {questions.map((q) => <Field key={q.id} q={q} entered={entered[q.id] ?? {}} set={(c) => set(q.id, c)} busy={single ? busy : sends} settled={settled}
         choose={single ? (id) => accept({ [q.id]: { value: id } }) : undefined} />)}
       <div class="answers">
         {!single && <button type="submit" class="primary" disabled={busy || !settled || missing !== undefined}>{questions.length ? t`Answer` : url ? t`Done` : t`Yes`}</button>}
@@ -100,7 +101,7 @@ function Plan({ plan }: { plan: PlanReview }) {
 /** The answers to a plan: the host's options, or a request for changes. */
 function PlanAnswer(props: AnswerProps) {
   const { request, leaves, answer } = props;
-  const { reply, busy, why } = useReply(props);
+  const { reply, sends, busy, why } = useReply(props);
   const settled = useSettled();
   const [free, setFree] = useState('');
   const plan = request.planReview!;
@@ -116,7 +117,7 @@ function PlanAnswer(props: AnswerProps) {
           </button>
         ))}
       </div>
-      {plan.canProvideFeedback && <textarea aria-label={t`Your change`} placeholder={t`Your change`} rows={2} value={free} disabled={busy} onInput={(e) => setFree(e.currentTarget.value)} />}
+      {plan.canProvideFeedback && <textarea aria-label={t`Your change`} placeholder={t`Your change`} rows={2} value={free} disabled={sends} onInput={(e) => setFree(e.currentTarget.value)} />}
       <div class="answers">
         {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>{t`Plan again with this`}</button>}
         <button type="button" disabled={busy} onClick={() => reply('decline')}>{t`Do not go on`}</button>
