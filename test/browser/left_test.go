@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"ahprelay/broker/remember"
 	waitbook "ahprelay/hostagent/waiting"
@@ -268,6 +269,10 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.list()
 	p.click("#new-session")
 	p.enter("#new-text", "hello")
+	p.do(chromedp.KeyEvent(kb.Escape)) // as a press beside the dialog, or on a notification
+	p.holds("the dialog to close", "!document.querySelector('#new')")
+	p.click("#new-session")
+	p.holds("the first message", "document.querySelector('#new-text')?.value === 'hello'")
 	p.await("#create")
 	p.accessible("left new session")
 	p.shot("left-new")

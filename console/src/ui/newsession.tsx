@@ -7,7 +7,7 @@ import { isRegistered } from '../registered';
 import { ROOT } from '../rpc';
 import { keep } from '../storage';
 import { array, isObject, text } from '../store';
-import { keepDraft } from '../unsent';
+import { keepDraft, keptDraft } from '../unsent';
 import type { Agent, JsonObject, Option, Result, Words } from '../ahp';
 import { pathOf, placeOf, toRelay, uriOf } from '../words';
 import { Dialog } from './bits';
@@ -48,7 +48,7 @@ function Form({ link }: { link: Link }) {
   const last = useMemo(() => lastChoice(link.host), [link]);
   const away = sessions.waits(link); // may change while the user writes
   const agents = away ? absent.at(link.host)?.agentsOf(link.host) ?? [] : link.store.agents;
-  const [words, setWords] = useState(''); // the first message of a session for an absent host; if the host returns, a draft
+  const [words, setWords] = useState(() => keptDraft(link.host, 'new')); // the first message of a session for an absent host; if the host returns, a draft
   const [wake, setWake] = useState('');
   const [chosen, setProvider] = useState(last.provider);
   const provider: string = agents.some((a) => a.provider === chosen) ? chosen! : agents[0]?.provider ?? '';
@@ -84,6 +84,7 @@ function Form({ link }: { link: Link }) {
         await sessions.create(link, { provider, directory, model: withModel, config: configOf(await latest(), config) });
         if (words.trim()) keepDraft(link.host, view.session, words);
       }
+      keepDraft(link.host, 'new', '');
       if (isRegistered(link.host)) keep(localStorage, key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
       const { code, message } = err as Error & { code?: number };
@@ -109,7 +110,7 @@ function Form({ link }: { link: Link }) {
       {(away || words) && (
         <>
           <label for="new-text">{t`First message`}</label>
-          <textarea id="new-text" rows={3} value={words} disabled={busy} onInput={(e) => setWords(e.currentTarget.value)} />
+          <textarea id="new-text" rows={3} value={words} disabled={busy} onInput={(e) => { setWords(e.currentTarget.value); keepDraft(link.host, 'new', e.currentTarget.value); }} />
         </>
       )}
       {away && (
