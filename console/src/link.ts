@@ -256,11 +256,15 @@ export class Link {
     this.#on.draw();
   }
 
+  #wants(channel: string): boolean {
+    return channel === ROOT || this.#on.wanted(this).includes(channel);
+  }
+
   /** Subscribes again later: a host that has just returned may still be loading its sessions. */
   #later(channel: string, pause: number): void {
     const from = this.conn;
     setTimeout(() => {
-      if (from === this.conn && this.live && this.errors.has(channel) && this.#on.wanted(this).includes(channel) && !this.opening.has(channel)) this.#subscribe(channel, Math.min(2 * pause, againMost));
+      if (from === this.conn && this.live && this.errors.has(channel) && this.#wants(channel) && !this.opening.has(channel)) this.#subscribe(channel, Math.min(2 * pause, againMost));
     }, pause);
   }
 
@@ -273,7 +277,7 @@ export class Link {
       const snapshot = await from.subscribe(channel, isChat ? { view: { turns: turnsShown } } : {});
       if (from !== this.conn) return;
       this.opening.delete(channel);
-      if (channel !== ROOT && !this.#on.wanted(this).includes(channel)) {
+      if (!this.#wants(channel)) {
         from.unsubscribe(channel); // the user has left the session
         return;
       }

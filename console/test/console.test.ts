@@ -1123,6 +1123,27 @@ test('the root is followed after each reconnect', async (t) => {
   }
 });
 
+// Has a host that is still loading refuse the root after a reconnect. The page must ask again, as it does for a session.
+test('a root that its host did not have yet is asked for again', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  t.after(() => mock.timers.reset());
+  const { link, socket, made } = await connected(t);
+  const turns = () => new Promise((done) => { setImmediate(done); });
+  socket.lose(1006);
+  link.conn.wake();
+  await turns();
+  made[1].open();
+  await made[1].answer('reconnect', { result: { type: 'snapshot', snapshots: [] } });
+  const asks = () => made[1].sent.filter((m) => m.method === 'subscribe' && m.params.channel === ROOT);
+  made[1].give({ jsonrpc: '2.0', id: asks()[0].id, error: { code: -32603, message: 'still loading' } });
+  await turns();
+  mock.timers.tick(10_000);
+  const { id } = asks()[1] ?? assert.fail('the root is not asked for again');
+  made[1].give({ jsonrpc: '2.0', id, result: { snapshot: { resource: ROOT, state: { agents: [{ provider: 'a' }] }, fromSeq: 6 } } });
+  await turns();
+  assert.equal(link.store.agents.length, 1);
+});
+
 // Has a host ask twice for a token that it refuses. The page must renew the token once: a server that gets the same
 // refresh token twice may end the whole sign-in.
 test('a refused token is renewed once', async (t) => {
