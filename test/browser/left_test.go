@@ -140,6 +140,24 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	second.wants("#left-all li:first-child .state", "The host has it.")
 	p.click(".log .left li:first-child [data-do=remove]")
 	p.holds("the item to be removed", "document.querySelectorAll('.log .left li').length === 1")
+
+	// The host returns while a message is on its way to the relay. The page must not offer to
+	// send that message to the host, too.
+	must(t, s.agent.End(syscall.SIGTERM))
+	p.wants("#leave", "Send when back")
+	eval[any](p, `(() => {
+		const send = fetch;
+		window.fetch = (to, how) => (how?.method === 'PUT' ? new Promise((answer) => { window.put = () => answer(send(to, how)); }) : send(to, how));
+	})(), null`)
+	p.enter("#prompt", "hello once")
+	p.click("#leave")
+	p.holds("the request", "Boolean(window.put)")
+	s.startAgentThatTakes()
+	p.wants("#status-text", "Live")
+	p.holds("no second way to send it", "document.querySelector('#send')?.disabled === true")
+	eval[any](p, "window.put(), null")
+	p.wants(".log .left li:last-child .state", "The host has it.")
+	p.holds("an empty editor", "document.querySelector('#prompt').value === ''")
 }
 
 // TestMessagesWaitForASealedHost leaves a message for a sealed host that is away. The relay

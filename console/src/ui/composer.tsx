@@ -71,7 +71,7 @@ export function Composer({ chat }: { chat: ChatState }) {
   }, [chatUri]);
   const send = (how: 'queued' | 'steering' = 'queued') => {
     const text = at.current!.value;
-    if ((text.trim() === '' && attached.length === 0) || !conversation.send(text, attached, how)) return;
+    if (leaving.busy || (text.trim() === '' && attached.length === 0) || !conversation.send(text, attached, how)) return;
     write('');
     conversation.attachments.delete(placeOf(host, chatUri));
     (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
@@ -175,7 +175,7 @@ export function Composer({ chat }: { chat: ChatState }) {
         {canDictate() && <button type="button" id="dictate" class="quiet round" aria-label={hears ? t`Stop dictation` : t`Dictate`} title={t`Dictate`} aria-pressed={hears !== undefined} onClick={listen}><Icon name="mic" /></button>}
         {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>{t`Steer`}</button>}
         {leaves && <button id="leave" class="primary" type="submit" disabled={empty || leaving.busy || attached.length > 0}>{t`Send when back`}</button>}
-        {!leaves && (!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? t`Send when it is done` : t`Send`} title={works ? t`Send when it is done` : t`Send`}><Icon name="up" /></button>}
+        {!leaves && (!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || leaving.busy || (!works && waits)} aria-label={works ? t`Send when it is done` : t`Send`} title={works ? t`Send when it is done` : t`Send`}><Icon name="up" /></button>}
         {stoppable && !absent.left?.waitsFor(String(stoppable.id)) && (
           <button id="leave-stop" class="danger round" type="button" disabled={leaving.busy} aria-label={t`Stop when back`} title={t`Stop when back`} onClick={() => leaving.leave(() => absent.left?.leaveStop(stoppable))}><Icon name="stop" /></button>
         )}
