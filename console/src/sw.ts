@@ -36,7 +36,10 @@ self.addEventListener('install', (event) => {
   event.waitUntil((async () => {
     if (account) return self.skipWaiting(); // another worker serves the page
     const cache = await caches.open(name);
-    await cache.addAll(['/', mark, ...SHELL]);
+    const page = await fetch('/');
+    if (!page.ok || (await page.clone().text()).match(/\/[\w-]+-[A-Z0-9]{8}\.(js|css)/g)?.some((file) => !SHELL.includes(file))) throw new Error('not the page of this version'); // during a rolling update, a different relay may answer
+    await cache.addAll([mark, ...SHELL]);
+    await cache.put('/', page);
     await cache.add(keys[0]).catch(() => cache.add(keys[1])).catch(() => {}); // a relay without devices has none
     const own = LANGUAGES[await language()];
     if (own) await cache.add(own).catch(() => {}); // without it, the page is in English

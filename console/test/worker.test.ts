@@ -70,6 +70,23 @@ test('a full disk keeps no file from the page', async () => {
   }
 });
 
+// Installs the worker during a rolling update, in which a relay of the version before gives the page. That page would need files
+// that the new worker does not cache, so the install must fail; the browser tries again.
+test('the page of a different version is not cached', async () => {
+  const cached: string[] = [];
+  const cache = { addAll: async (all: string[]) => { cached.push(...all); }, add: async () => {}, put: async (path: string) => { cached.push(path); }, match: async () => undefined };
+  (globalThis as any).self.skipWaiting = async () => {};
+  (globalThis as any).self.navigator = {};
+  const install = async (main: string) => {
+    Object.assign(globalThis, { SHELL: ['/main-AAAAAAAA.js', '/told-BBBBBBBB.js'], caches: { open: async () => cache, match: async () => undefined }, fetch: async () => new Response(`<script src="/${main}.js">`) });
+    let done: Promise<void> | undefined;
+    handlers.get('install')!({ waitUntil: (work: Promise<void>) => { done = work; } });
+    return done!.then(() => 'installed', (err) => err.message);
+  };
+  assert.deepEqual([await install('main-OLDEROLD'), cached], ['not the page of this version', []]);
+  assert.deepEqual([await install('main-AAAAAAAA'), cached], ['installed', ['/favicon.svg', '/main-AAAAAAAA.js', '/told-BBBBBBBB.js', '/']]);
+});
+
 // Takes over from an earlier version's worker while a page of that version is open. The relay does not have that page's
 // files any more, of which the page loads some only when they are needed. The install of a version in between has failed.
 // The new page comes from the new cache.
