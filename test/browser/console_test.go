@@ -201,7 +201,8 @@ func TestNewSessionKeepsItsFormOverADrop(t *testing.T) {
 
 // TestFilesThatAreNotAttachedAreReported drops three files on the page. The page cannot
 // read the second, as with a phone's file in a cloud. Then it drops too many files. The page
-// attaches the readable files up to its limit, and reports both faults.
+// attaches the readable files up to its limit, and reports both faults until the message is
+// sent.
 func TestFilesThatAreNotAttachedAreReported(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -224,6 +225,10 @@ func TestFilesThatAreNotAttachedAreReported(t *testing.T) {
 	eval[any](p, `drops('3', '4', '5', '6', '7', '8', '9'), null`)
 	p.holds("eight files", attached+` === "one,two,3,4,5,6,7,8"`)
 	p.wants("#composer-note", "A message takes 8 files at most.")
+	eval[any](p, `drops('cloud'), null`)
+	p.wants("#composer-note", "cloud: It could not be read")
+	p.say("hello")
+	p.holds("no report about an earlier message", "document.querySelector('#composer-note').textContent === ''")
 }
 
 // streamText is the demo host's answer to the prompt "stream N MS SIZE".

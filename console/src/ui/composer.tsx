@@ -73,6 +73,7 @@ export function Composer({ chat }: { chat: ChatState }) {
     const text = at.current!.value;
     if (leaving.busy || (text.trim() === '' && attached.length === 0) || !conversation.send(text, attached, how)) return;
     write('');
+    setSaid('');
     conversation.attachments.delete(placeOf(host, chatUri));
     (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
     toPrompt();
@@ -182,7 +183,7 @@ export function Composer({ chat }: { chat: ChatState }) {
         {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label={t`Stop`} title={t`Stop`} onClick={() => { conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
       </div>
       {leaves && hosts.mayWake(app.host) && <WakeAt id="leave-wake" value={wake} set={setWake} />}
-      <p id="composer-note" class="dim" role="status">{said || leaving.why || (leaves ? attached.length > 0 ? t`Files cannot wait at the relay. Remove them to leave the message.` : t`Your message waits at the relay until the host is back.` : note(chat, live))}</p>
+      <p id="composer-note" class="dim" role="status">{said || (leaves ? leaving.why || (attached.length > 0 ? t`Files cannot wait at the relay. Remove them to leave the message.` : t`Your message waits at the relay until the host is back.`) : note(chat, live))}</p>
     </form>
   );
 }
