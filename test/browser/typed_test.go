@@ -6,6 +6,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
 )
 
 // types types at the cursor.
@@ -87,4 +90,24 @@ func TestTextStaysWhileItsChatArrives(t *testing.T) {
 	p.types(" words")
 	keeps("more words")
 	p.await("#send:not(:disabled)")
+}
+
+// TestAnswerStaysWhileItsQuestionIsLeft goes back to the list while an answer is half
+// written, as a person who looks something up in a different session, and returns to the
+// question.
+func TestAnswerStaysWhileItsQuestionIsLeft(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("ask text")
+	const field = lastTurn + " form.question textarea"
+	p.enter(field, "fix/clock")
+	p.openSession("demo:/notes")
+	p.holds("a different session", "!document.querySelector("+js(field)+")")
+	p.openSession("demo:/login")
+	p.holds("what was written", "document.querySelector("+js(field)+")?.value === 'fix/clock'")
+	p.click(lastTurn + " form.question [type=submit]")
+	p.wants(lastTurn+" .parts", "fix/clock")
 }

@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { answerFor, safeUrl, type Input } from '../answers';
-import { absent, conversation, nav } from '../app';
+import { absent, conversation, nav, view } from '../app';
 import { array, isObject, text } from '../store';
 import type { Part, PlanReview, QuestionAnswer, QuestionItem, Request } from '../ahp';
 import { Icon } from './bits';
@@ -16,6 +16,8 @@ interface Props { part: Part; readOnly: boolean; connected: boolean; leaves: boo
 /** The user's input by question id. */
 type Entered = Record<string, Input>;
 
+const written = new Map<string, Entered>(); // by place and question, until it is answered
+
 export function Question({ part, readOnly, connected, leaves, ended, answer, by }: Props) {
   const request = part.request ?? {} as Request;
   const questions = array(request.questions).filter(isObject);
@@ -27,7 +29,7 @@ export function Question({ part, readOnly, connected, leaves, ended, answer, by 
       {isObject(request.planReview) && <Plan plan={request.planReview} />}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p>
         : isPlan(request) ? <PlanAnswer key={key} request={request} connected={connected} leaves={leaves} answer={answer} />
-          : <Form key={key} request={request} questions={questions} connected={connected} leaves={leaves} answer={answer} />}
+          : <Form key={key} place={`${view.host} ${view.chatUri} ${key}`} request={request} questions={questions} connected={connected} leaves={leaves} answer={answer} />}
     </section>
   );
 }
@@ -52,18 +54,23 @@ function Sent({ leaves, answer, why }: { leaves: boolean; answer?: string; why: 
   return <>{answer && <span class="dim" role="status">{leaves ? t`left at the relay: ${answer}` : t`sent…`}</span>}{why && <p class="error" role="alert">{why}</p>}</>;
 }
 
-function Form(props: AnswerProps & { questions: QuestionItem[] }) {
-  const { request, questions, leaves, answer } = props;
+function Form(props: AnswerProps & { place: string; questions: QuestionItem[] }) {
+  const { place, request, questions, leaves, answer } = props;
   const { reply, sends, busy, why } = useReply(props);
   const settled = useSettled();
-  const [entered, setEntered] = useState<Entered>(() => Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
-  const set = (id: string, change: Input) => setEntered((had) => ({ ...had, [id]: { ...had[id], ...change } }));
+  const [entered, setEntered] = useState<Entered>(() => written.get(place) ?? Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
+  const set = (id: string, change: Input) => setEntered((had) => {
+    const now = { ...had, [id]: { ...had[id], ...change } };
+    written.set(place, now);
+    return now;
+  });
   const url = safeUrl(request.url);
   const missing = questions.find((q) => q.required && !answerFor(q, entered[q.id] ?? {}));
   const single = questions.length === 1 && questions[0].kind === 'single-select' && !questions[0].allowFreeformInput;
   const accept = (with_: Entered) => {
     const answers: Record<string, QuestionAnswer | undefined> = {};
     for (const q of questions) answers[q.id] = answerFor(q, with_[q.id] ?? {}) ?? { state: 'skipped' };
+    written.delete(place);
     reply('accept', questions.length ? answers : undefined, questions.map((q) => shown(q, answers[q.id])).join(', '));
   };
   return (
