@@ -160,7 +160,7 @@ export class Connection {
     if (this.state.name === 'retrying') this.#connect();
     else if (this.#socket?.readyState === 1) {
       this.#ping();
-      if (hurry) setTimeout((old: Socket, asked: number) => this.#beside(old, asked), hurried, this.#socket, this.#asked);
+      if (hurry) setTimeout((...now: [Socket, number, number]) => this.#beside(...now), hurried, this.#socket, this.#asked, this.#socket.bufferedAmount);
     } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // opened on a network that no longer exists
       this.#drop(1000, 'no answer');
       this.#connect();
@@ -168,8 +168,8 @@ export class Connection {
   }
 
   /** Opens a second socket beside a silent connection, and keeps whichever answers first. */
-  async #beside(old: Socket, asked: number): Promise<void> {
-    const silent = () => this.#socket === old && this.#heard < asked;
+  async #beside(old: Socket, asked: number, unsent: number): Promise<void> {
+    const silent = () => this.#socket === old && this.#heard < asked && !(old.bufferedAmount < unsent);
     if (!silent()) return;
     let fresh: Socket;
     try {

@@ -327,6 +327,11 @@ test('a long message does not end its connection', async (t) => {
   }
   c.socket.give({ jsonrpc: '2.0', method: 'x/y' });
   c.socket.bufferedAmount = 5_000_000;
+  mock.timers.tick(100);
+  c.conn.wake(true); // the user has looked at a different page
+  c.socket.bufferedAmount -= 20_000;
+  mock.timers.tick(2000);
+  assert.deepEqual([c.sockets.length, c.conn.state.name], [1, 'live']);
   for (let n = 0; n < 9; n++) mock.timers.tick(5000);
   assert.equal(c.sockets.length, 2);
   c.conn.stop();

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-ENPSOGHR.js";import"./chunk-ILMKCIDA.js";import"./chunk-JFP6HTMW.js";import"./chunk-L2R33PCB.js";import"./chunk-C5A3KHA4.js";import"./chunk-NO2D3W72.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

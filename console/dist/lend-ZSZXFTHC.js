@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-O5XQWVVI.js";import"./chunk-FPNPRSYI.js";import"./chunk-26WMZINT.js";import"./chunk-MJ2CTSAK.js";import"./chunk-L7B5B2DT.js";import"./chunk-L2R33PCB.js";import"./chunk-C5A3KHA4.js";import"./chunk-NO2D3W72.js";export{b as Asks,c as CameraView,a as Lend};

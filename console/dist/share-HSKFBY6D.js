@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-M7YTIYG5.js";import"./chunk-GVVNRJ2U.js";import"./chunk-FPNPRSYI.js";import"./chunk-26WMZINT.js";import"./chunk-MJ2CTSAK.js";import"./chunk-L7B5B2DT.js";import"./chunk-L2R33PCB.js";import"./chunk-C5A3KHA4.js";import"./chunk-NO2D3W72.js";export{b as Code,a as Share};
