@@ -318,6 +318,7 @@ export class App {
       this.conversation.note = '';
       before?.errors.clear();
       before?.tidy();
+      this.sessions.opened();
     }
     if (this.token && to.host) {
       const link = this.linkTo(to.host);
@@ -372,7 +373,6 @@ export class App {
   openSession(host: string, session: string): void {
     if (session === this.session && host === this.host) return;
     this.#go({ host, session });
-    if (session) this.sessions.opened(host, session);
   }
 
   /** Opens a session's chat at its question. */

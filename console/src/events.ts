@@ -21,7 +21,7 @@ export interface EventsPage {
   readonly links: Map<string, Link>;
   readonly hosts: Pick<Hosts, 'asked' | 'offline' | 'refresh'>;
   readonly past: Pick<Offline, 'load' | 'tick'>;
-  readonly sessions: { flush(): void };
+  readonly sessions: { flush(): void; tick(): void };
   readonly questions: { follow(): void; wake(): void };
   readonly absent: { follow(): void };
   route(): void;
@@ -86,6 +86,7 @@ function tick(page: EventsPage): void {
   if (page.token) for (const a of accounts()) if (a.token === undefined) page.renew(a);
   if (!document.hidden) page.absent.follow();
   page.questions.follow();
+  page.sessions.tick();
   page.past.tick();
   page.draw(); // updates times and countdowns
 }

@@ -22,7 +22,7 @@ export interface SessionsPage {
   readonly host: string;
   readonly session: string; // URI of the open session
   readonly onlyHost: string; // list only this host's sessions, '' for all
-  readonly rights: { readonly mayOperate: boolean; operatesAll(host: string): boolean };
+  readonly rights: { readonly mayOperate: boolean; grantAt(host: string): object | null; operatesAll(host: string): boolean };
   readonly absent: { at(host: string): { takesSession(host: string): boolean } | undefined };
   readonly conversation: Conversation;
   openSession(host: string, session: string): void;
@@ -32,6 +32,7 @@ export interface SessionsPage {
 
 export class Sessions {
   deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
+  #opened = false; // the user has opened a session, and its host has not listed it yet
   #page: SessionsPage;
 
   constructor(page: SessionsPage) {
@@ -84,12 +85,20 @@ export class Sessions {
     this.#page.draw();
   }
 
-  /** Marks a session as read because the user opens it. */
-  opened(host: string, session: string): void {
+  /** Marks the open session as read because the user opens it. */
+  opened(): void {
+    this.#opened = true;
+    this.tick();
+  }
+
+  /** Marks an opened session as read once its host has listed it. The page calls it repeatedly. */
+  tick(): void {
+    const { host, session, rights } = this.#page;
     const link = this.#page.links.get(host);
     const summary = link?.store.sessions.get(session);
-    if (!link?.live || !this.#page.rights.mayOperate || !summary || summary.status & status.read) return;
-    this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);
+    if (!this.#opened || !link?.live || !summary || !rights.grantAt(host)) return;
+    this.#opened = false;
+    if (rights.mayOperate && !(summary.status & status.read)) this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);
   }
 
   markRead(link: Link, session: string, on: boolean): void {

@@ -11,6 +11,7 @@ const storage = { getItem: (k: string) => kept.get(k) ?? null, setItem: (k: stri
 class Socket {
   static all: Socket[] = [];
   static refuses = false; // to take another token
+  static sessions: object[] = [];
   readyState = 0;
   protocol = 'ahp';
   bufferedAmount = 0;
@@ -30,7 +31,7 @@ class Socket {
     if (id === undefined) return;
     let answer: any = { result: {} };
     if (method === 'initialize') answer = { result: { protocolVersion: '1.1.0', serverSeq: 0, snapshots: [{ resource: 'ahp-root://', state: { agents: [] }, fromSeq: 0 }] } };
-    else if (method === 'listSessions') answer = { result: { items: [] } };
+    else if (method === 'listSessions') answer = { result: { items: Socket.sessions } };
     else if (method === 'relay/refreshToken' && Socket.refuses) answer = { error: { code: -32009, message: 'the token is for a different subject; reconnect with it' } };
     setImmediate(() => this.onmessage?.({ data: JSON.stringify({ jsonrpc: '2.0', id, ...answer }) }));
   }
@@ -170,6 +171,36 @@ test('a message that is on its way is not offered again', async (t) => {
   socket.bufferedAmount = 0;
   assert.equal(failed(40_000), '');
   assert.match(failed(40_000), /not accepted/);
+});
+
+// Loads the page at a session, as a press on a notification does. The page must mark the session as read when its host has
+// listed it, and only once: the user may mark it as unread.
+test('a session at which the page is loaded is read', async (t) => {
+  mock.timers.enable({ apis: ['setInterval'] });
+  const had = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
+  Object.defineProperty(globalThis, 'navigator', { configurable: true, value: {} });
+  t.after(() => {
+    mock.timers.reset();
+    Socket.sessions = [];
+    if (had) Object.defineProperty(globalThis, 'navigator', had); else delete (globalThis as any).navigator;
+  });
+  Socket.sessions = [{ resource: 'ahp-session:/1', status: 1 }];
+  const { App } = await import('../src/app');
+  const { follow } = await import('../src/events');
+  kept.set('ahp-relay-token', 'of.one.person');
+  (globalThis as any).location.hash = '#host=desk&session=ahp-session:/1';
+  const app = new App();
+  app.route();
+  follow(app);
+  await until('the list', () => app.link!.store.sessions.size > 0 && app.hosts.grant !== null);
+  const reads = () => Socket.all.at(-1)!.said.filter((m) => m.params?.action?.type === 'session/isReadChanged').map((m) => m.params.action.isRead);
+  for (let n = 0; n < 3; n++) mock.timers.tick(1000);
+  assert.deepEqual(reads(), [true]);
+  app.sessions.markRead(app.link!, 'ahp-session:/1', false);
+  mock.timers.tick(1000);
+  assert.deepEqual(reads(), [true, false]);
+  app.forget();
+  mock.timers.tick(1000);
 });
 
 // Lists more hosts than the page connects to, again and again. The host in view must be among the connected ones.
