@@ -68,8 +68,8 @@ lint:
 	GOGC=400 $(GO) build -o bin/test/lint ./test/cmd/lint
 	GOGC=400 $(GO) vet -vettool=bin/test/lint $(PKGS)
 	$(GO) run ./test/cmd/prose --check
-	$(GO) run ./test/cmd/systems windows darwin
-	@out="$$($(GO) tool deadcode ./cmd/...)" || exit; if [ -n "$$out" ]; then echo "no program calls:"; echo "$$out"; exit 1; fi
+	GOGC=400 $(GO) run ./test/cmd/systems windows darwin
+	@out="$$(GOGC=400 $(GO) tool deadcode ./cmd/...)" || exit; if [ -n "$$out" ]; then echo "no program calls:"; echo "$$out"; exit 1; fi
 	$(GO) run ./console/build -types
 	@GO="$(GO)" sh test/vulncheck.sh $(PKGS)
 
