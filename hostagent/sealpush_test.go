@@ -258,14 +258,21 @@ func TestEndedDevicesLeaveRoomForBrowsers(t *testing.T) {
 func TestQuestionsOfAnOutageStayReportable(t *testing.T) {
 	r := &asker{T: t, dir: t.TempDir()}
 	r.restart()
-	for i := range notice.MaxOpen + 10 {
-		name := fmt.Sprint("q", i)
-		if _, _, err := r.report(notice.Report{Instance: "a", Seq: uint64(i + 1), Open: []string{name}, Events: []notice.Event{questionOf(name, "which?")}}); err != nil {
+	const each = 50 // questions of a report: each report is stored with all questions
+	seq := uint64(0)
+	for first := 0; first < notice.MaxOpen+10; first += each {
+		seq++
+		report := notice.Report{Instance: "a", Seq: seq}
+		for i := range each {
+			name := fmt.Sprint("q", first+i)
+			report.Open, report.Events = append(report.Open, name), append(report.Events, questionOf(name, "which?"))
+		}
+		if _, _, err := r.report(report); err != nil {
 			t.Fatal(err)
 		}
 	}
-	open := fmt.Sprint("q", notice.MaxOpen+9)
-	out, _, err := r.report(notice.Report{Instance: "a", Seq: notice.MaxOpen + 11, Open: []string{open}, Events: []notice.Event{questionOf(open, "which?")}})
+	open := r.state.Asked[len(r.state.Asked)-1].Event
+	out, _, err := r.report(notice.Report{Instance: "a", Seq: seq + 1, Open: []string{open}, Events: []notice.Event{questionOf(open, "which?")}})
 	if err != nil {
 		t.Fatal(err)
 	}
