@@ -83,7 +83,8 @@ func TestVerifyReturnsIssuedContent(t *testing.T) {
 	}
 
 	k.Now = nil
-	token, err := k.Tokens().IssueHost(enrolment())
+	issued := enrolment()
+	token, err := k.Tokens().IssueHost(issued)
 	if err != nil {
 		t.Fatalf("IssueHost: %v; want no error", err)
 	}
@@ -91,7 +92,7 @@ func TestVerifyReturnsIssuedContent(t *testing.T) {
 	if err != nil {
 		t.Fatalf("VerifyHost: %v; want no error", err)
 	}
-	if diff := cmp.Diff(enrolment(), host); diff != "" {
+	if diff := cmp.Diff(issued, host); diff != "" {
 		t.Errorf("enrolment (-want +got):\n%s", diff)
 	}
 }

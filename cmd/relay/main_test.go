@@ -90,7 +90,7 @@ func TestEveryTokenFlagSetsItsField(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := auth.Client{
-		ID: got.ID, IssuedAt: got.IssuedAt, Expires: got.Expires, // these differ in each token
+		ID: got.ID, IssuedAt: got.IssuedAt, Expires: got.Expires, Signer: got.Signer, // these differ in each token
 		Tenant: "default", Subject: "ada", Access: auth.AccessWrite, Hosts: []string{"laptop", "build-*"},
 		Channels: []string{"mock:/1,2", "ahp-chat:/*"}, Methods: []string{"resource*", "listSessions"}, Reverse: true, MaxConnections: 2,
 	}

@@ -61,7 +61,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 			t.Errorf("%s: the link's token is valid for %v; want %v", name, left, test.ttl)
 		}
 		want := auth.Client{
-			ID: who.ID, IssuedAt: who.IssuedAt, Expires: who.Expires, Tenant: "default",
+			ID: who.ID, IssuedAt: who.IssuedAt, Expires: who.Expires, Signer: who.Signer, Tenant: "default",
 			Subject: test.subject, Hosts: []string{"laptop"}, Channels: []string{channel}, Access: test.access, MaxConnections: test.connections,
 		}
 		if test.subject == "" {

@@ -7,8 +7,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -57,6 +59,31 @@ func run(ctx context.Context, host []string) error {
 	if err != nil {
 		return err
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx) }()
+	for !knownHost(ctx, relay.URL(), looks) { // until then, the relay refuses clients with 4504
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 	fmt.Printf("%s/ahp/here?access_token=%s\n", strings.Replace(relay.URL(), "http", "ws", 1), looks)
-	return agent.Run(ctx)
+	return <-ended
+}
+
+// knownHost reports whether the relay lists the host.
+func knownHost(ctx context.Context, relay, token string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, relay+"/api/hosts", nil)
+	if err != nil {
+		return false
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	var list struct{ Hosts []any }
+	return json.NewDecoder(response.Body).Decode(&list) == nil && len(list.Hosts) > 0
 }
