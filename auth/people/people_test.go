@@ -1,6 +1,7 @@
 package people
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -97,6 +98,55 @@ func TestSetupLinksAreOver(t *testing.T) {
 		want("a link that is over", old, ErrUsed)
 		want("none", "", ErrUsed)
 	})
+}
+
+// TestUnreadableRecordStopsNoLink stores two links, and a link's record that no program of this version can
+// read. Both links must work, and a link that does not exist must be refused as usual.
+func TestUnreadableRecordStopsNoLink(t *testing.T) {
+	store := new(memstore.Store)
+	d := NewDirectory(store)
+	var secrets []string
+	for _, id := range []string{"one", "two"} {
+		secret, err := d.Keep(Share{ID: id, Tenant: "default", By: "owner", Host: "desk", Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets = append(secrets, secret)
+	}
+	if err := store.Update(sharePrefix+"broken", func([]byte) ([]byte, error) { return []byte(`{"id":1}`), nil }); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"one", "two"} {
+		if s, err := d.Follow(secrets[i]); s.ID != want || err != nil {
+			t.Errorf("the link leads to %q, %v; want %s and no error", s.ID, err, want)
+		}
+	}
+	if _, err := d.Follow("unknown"); !errors.Is(err, ErrNone) {
+		t.Errorf("a link that does not exist: %v; want ErrNone", err)
+	}
+}
+
+// BenchmarkFollow follows a link that does not exist, as a stranger may, beside 32,768 links.
+func BenchmarkFollow(b *testing.B) {
+	store := new(memstore.Store)
+	d := NewDirectory(store)
+	for i := range MaxRecords {
+		share, err := json.Marshal(Share{
+			ID: fmt.Sprint(i), Secret: hashed(fmt.Sprint(i)), Tenant: "default", By: "owner", Subject: "link", Host: "desk", Session: "ahp-session:/1",
+			Access: auth.AccessRead, Made: time.Now(), Expires: time.Now().Add(time.Hour),
+		})
+		if err == nil {
+			err = store.Update(sharePrefix+fmt.Sprint(i), func([]byte) ([]byte, error) { return share, nil })
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if _, err := d.Follow("unknown"); !errors.Is(err, ErrNone) {
+			b.Fatalf("%v; want ErrNone", err)
+		}
+	}
 }
 
 // A lateStore calls after once when all records were read.
