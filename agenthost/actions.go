@@ -22,6 +22,11 @@ type turnStartedAction struct {
 	QueuedMessageID string          `json:"queuedMessageId,omitempty"` // a waiting message that the turn takes
 }
 
+// turnStarted returns the beginning of a turn with a message. queued is the ID of the waiting message that the turn takes, or "".
+func turnStarted(h *Host, message json.RawMessage, queued string) turnStartedAction {
+	return turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), message, queued}
+}
+
 // A PartAction adds a part. Part is JSON, or a part type of this package.
 type PartAction struct {
 	Type   string `json:"type"`

@@ -334,8 +334,8 @@ func TestAgentAsksAQuestion(t *testing.T) {
 	c.until("chat/turnComplete")
 }
 
-// TestAnswersToFieldsAreKept has a client answer the fields of a question one by one, and take one answer back. A snapshot
-// must have the answers, and the agent must get them at the end.
+// TestAnswersToFieldsAreKept has a client answer each field of a question separately, and withdraw an answer. A snapshot
+// must have the other answers, and the agent must get them at the end.
 func TestAnswersToFieldsAreKept(t *testing.T) {
 	got := make(chan agenthost.Answer, 1)
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {

@@ -83,7 +83,7 @@ func (ss *sessionTable) createChatLocked(_ *conn, params createChatParams) (any,
 		Text string `json:"text"`
 	}
 	if ahp.IsObject(params.InitialMessage) && json.Unmarshal(params.InitialMessage, &message) == nil {
-		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), params.InitialMessage, ""}
+		a := turnStarted(h, params.InitialMessage, "")
 		ch.startTurnLocked(a, own(ch.uri, a), message.Text)
 	}
 	return nil, nil

@@ -88,7 +88,7 @@ func (c *Chat) Begin() (*Turn, error) {
 			return
 		}
 		message := map[string]any{"text": "The agent goes on by itself.", "origin": plainOrigin{"systemNotification"}}
-		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), encode(message), ""}
+		a := turnStarted(h, encode(message), "")
 		ch.applyLocked(a, own(ch.uri, a))
 		begun = newTurn(ch, ch.active, false)
 		begun.unasked = true

@@ -417,8 +417,8 @@ func TestSlashCommandsAreCompleted(t *testing.T) {
 	}
 }
 
-// TestIdleSessionIsSmall measures the memory of a session that nobody is subscribed to.
-// It has a limit.
+// TestIdleSessionIsSmall measures the memory of sessions without subscribers, which has a
+// limit.
 func TestIdleSessionIsSmall(t *testing.T) {
 	agent := newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		turn.Text("", strings.Repeat("An answer. ", 1000))

@@ -93,7 +93,7 @@ func (ch *chat) nextLocked() {
 		m = &ch.queued[0]
 	}
 	h := ch.session.host
-	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), m.Message, m.ID}
+	a := turnStarted(h, m.Message, m.ID)
 	ch.startTurnLocked(a, own(ch.uri, a), textOf(m.Message))
 }
 

@@ -108,7 +108,7 @@ func (c *Chat) Say(message string) error {
 			return
 		}
 		err = nil
-		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), userMessage(message, "user"), ""}
+		a := turnStarted(h, userMessage(message, "user"), "")
 		ch.startTurnLocked(a, own(ch.uri, a), message)
 	})
 	return err
@@ -138,7 +138,7 @@ func (c *Chat) Delegate(title, toolCallID, message string) (uri string) {
 		worker.session.listed = append(worker.session.listed, worker)
 		h.emitLocked(worker.session.uri, chatAddedAction{"session/chatAdded", worker.summary()})
 		worker.session.touchLocked()
-		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), userMessage(message, "tool"), ""}
+		a := turnStarted(h, userMessage(message, "tool"), "")
 		worker.startTurnLocked(a, own(uri, a), message)
 	})
 	return uri

@@ -99,23 +99,15 @@ func (ss *sessionTable) restoreLocked() error {
 	return nil
 }
 
-// lockWait is how long a host waits until the previous host has released the storage.
-// A child process that a killed host had just started may keep the lock for a moment.
-const lockWait = 5 * time.Second
-
 // lockStorage locks the storage against other processes until the host closes.
 func (ss *sessionTable) lockStorage() (err error) {
 	if ss.lock, err = os.OpenFile(filepath.Join(ss.host.cfg.Storage, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockWait / 100) {
-		if _, err = auth.LockFile(ss.lock); err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("a different host uses %s: %w", ss.host.cfg.Storage, err), ss.lock.Close())
-		}
+	if err = auth.AwaitLock(ss.lock); err != nil {
+		return errors.Join(fmt.Errorf("a different host uses %s: %w", ss.host.cfg.Storage, err), ss.lock.Close())
 	}
+	return nil
 }
 
 // forgetLocked removes a session from the disk and, if the agent can delete conversations,

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// start is what the clock of newKeys shows.
+// start is the time on the clock of newKeys.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 func client() auth.Client {

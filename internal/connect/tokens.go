@@ -118,9 +118,7 @@ func (t *Tokens) change(f func() error) error {
 	return t.saveLocked()
 }
 
-// lockWait bounds the wait for a different process that changes the file.
-const lockWait = 5 * time.Second
-
+// lockFile waits until no other process changes the file.
 func (t *Tokens) lockFile() (unlock func(), err error) {
 	if t.path == "" {
 		return func() {}, nil
@@ -132,14 +130,10 @@ func (t *Tokens) lockFile() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(lockWait); ; time.Sleep(time.Millisecond) {
-		if _, err = auth.LockFile(f); err == nil {
-			return func() { _ = auth.CloseLocked(f) }, nil
-		}
-		if time.Now().After(end) {
-			return nil, errors.Join(fmt.Errorf("%s is locked: %w", t.path, err), f.Close())
-		}
+	if err := auth.AwaitLock(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is locked: %w", t.path, err), f.Close())
 	}
+	return func() { _ = auth.CloseLocked(f) }, nil
 }
 
 // Make creates the token for a client program, and replaces its previous token.

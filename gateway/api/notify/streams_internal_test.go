@@ -8,7 +8,7 @@ import (
 )
 
 // TestStreamsOfATenantLeaveRoomForOthers: the people of a tenant open as many event streams as the
-// relay permits. Another tenant's person still gets one. When all have ended, nothing is counted.
+// relay permits. A person of a second tenant still gets a stream. When all streams have ended, none is counted.
 func TestStreamsOfATenantLeaveRoomForOthers(t *testing.T) {
 	s := streams{of: map[[2]string]int{}}
 	var leaves []func()

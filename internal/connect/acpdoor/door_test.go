@@ -109,7 +109,7 @@ func newSiteAt(t *testing.T, cfg agenthost.Config, front func(http.Handler) http
 	return s
 }
 
-// An editor is an ACP client at a door. It records what the door sends.
+// An editor is an ACP client at a door. It records the messages of the door.
 type editor struct {
 	t    *testing.T
 	conn *acp.Conn
