@@ -12,12 +12,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A laggingCopy is a JetStream whose first watches read the bucket copy, which lacks the newest
-// entries.
+// A laggingCopy is a JetStream whose watches read the bucket copy, which lacks the newest
+// entries, while lags is true.
 type laggingCopy struct {
 	jetstream.JetStream
-	copy    jetstream.KeyValue
-	watches atomic.Int32 // number of watches that still read copy
+	copy jetstream.KeyValue
+	lags atomic.Bool
 }
 
 func (l *laggingCopy) KeyValue(ctx context.Context, bucket string) (jetstream.KeyValue, error) {
@@ -31,7 +31,7 @@ type laggingBucket struct {
 }
 
 func (b laggingBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	if b.l.watches.Add(-1) >= 0 {
+	if b.l.lags.Load() {
 		return b.l.copy.WatchAll(ctx, opts...)
 	}
 	return b.KeyValue.WatchAll(ctx, opts...)
@@ -51,13 +51,14 @@ func TestLaggingCopyIsNotTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	lagging := &laggingCopy{JetStream: r.view.store.js, copy: empty}
-	lagging.watches.Store(1)
+	lagging.lags.Store(true)
 	v := &view{r: r, name: "us", store: &store{js: lagging, name: bucket}}
 	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 	defer cancel()
 	if err := v.followOnce(ctx); err == nil || errors.Is(err, context.DeadlineExceeded) || v.isSynced {
 		t.Fatalf("a lagging copy was read: synced %v, %v; want an error", v.isSynced, err)
 	}
+	lagging.lags.Store(false)
 	over, end := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- v.followOnce(over) }()
