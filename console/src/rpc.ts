@@ -159,8 +159,9 @@ export class Connection {
     if (hurry) this.#woken = Date.now();
     if (this.state.name === 'retrying') this.#connect();
     else if (this.#socket?.readyState === 1) {
+      const unsent = this.#socket.bufferedAmount; // without the ping, which leaves on a dead connection too
       this.#ping();
-      if (hurry) setTimeout((...now: [Socket, number, number]) => this.#beside(...now), hurried, this.#socket, this.#asked, this.#socket.bufferedAmount);
+      if (hurry) setTimeout((...now: [Socket, number, number]) => this.#beside(...now), hurried, this.#socket, this.#asked, unsent);
     } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // opened on a network that no longer exists
       this.#drop(1000, 'no answer');
       this.#connect();

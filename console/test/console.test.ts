@@ -168,6 +168,7 @@ test('states are described in words', () => {
 
 class FakeSocket {
   readyState = 0;
+  bufferedAmount = 0;
   sent = [];
   open() {
     this.readyState = 1;
@@ -175,6 +176,8 @@ class FakeSocket {
   }
   send(data) {
     this.sent.push(JSON.parse(data));
+    this.bufferedAmount += data.length; // a browser counts a message until a later task, also on a dead connection
+    queueMicrotask(() => { this.bufferedAmount -= data.length; });
   }
   close() {
     this.readyState = 3;
@@ -363,6 +366,7 @@ test('a wake replaces a dead connection and keeps a slow connection', async (t) 
   const wake = async (c) => {
     mock.timers.tick(100);
     c.conn.wake(true);
+    await settle();
     mock.timers.tick(300);
     await settle();
   };

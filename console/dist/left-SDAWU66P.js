@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-CI5ZOGOG.js";import"./chunk-MFJR5FOS.js";import"./chunk-5HCDZHMP.js";import"./chunk-3KOWI474.js";import"./chunk-DLNNQD55.js";import"./chunk-NO2D3W72.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-HPMYR2SO.js";import"./chunk-C77SANY7.js";import"./chunk-26WMZINT.js";import"./chunk-ZZ4RRICH.js";import"./chunk-VQBS2WWV.js";import"./chunk-3KOWI474.js";import"./chunk-DLNNQD55.js";import"./chunk-NO2D3W72.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-NAUHGISY.js";import"./chunk-TVIYGHOJ.js";import"./chunk-C77SANY7.js";import"./chunk-26WMZINT.js";import"./chunk-ZZ4RRICH.js";import"./chunk-VQBS2WWV.js";import"./chunk-3KOWI474.js";import"./chunk-DLNNQD55.js";import"./chunk-NO2D3W72.js";export{b as Code,a as Share};
