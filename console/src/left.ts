@@ -208,7 +208,7 @@ export class Leaving {
     if (round < this.#answered) return; // on a slow network, the next request may always be under way
     this.#answered = round;
     this.all = all;
-    for (const [what, { id }] of this.#tried) if (all.some((l) => l.item.id === id && (l.result || l.expired))) this.#tried.delete(what);
+    for (const [what, { id }] of this.#tried) if (all.some((l) => l.item.id === id && (l.result || l.expired || l.item.version > 1))) this.#tried.delete(what);
     this.revision++;
     this.#page.draw();
   }

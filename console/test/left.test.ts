@@ -115,25 +115,22 @@ test('only a refusal makes the page forget that a host takes items', async () =>
   }
 });
 
-// Leaves a message and a session at a relay whose answer is lost, and leaves them again. The relay must get the same
-// item again and not a second one, because the host would deliver both. Once the host has the first, equal words are
-// a new item.
-test('an item whose answer was lost is left once', async () => {
+/** A page with an absent host, at a relay that can lose its answers to changes. */
+async function absentHost() {
   Object.assign(globalThis, { indexedDB: database(), location: { origin: 'https://relay.example' } });
   const host = await newSecret();
   const info = { host: 'laptop', state: 'online', since: '', clients: 0 };
-  const stored = new Map<string, any>();
-  let loses = false;
+  const relay = { stored: new Map<string, any>(), loses: false };
   const page: LeftPage = {
     at: '', hosts: [info as any], hostsStale: false, host: 'laptop', session: 's:/1', chatUri: 'c:/1', readOnly: false,
-    links: new Map([['laptop', { host: 'laptop', live: true, store: { agents: [] }, conn: { request: async () => ({ ...who, host: base64url(host.public), devices: [] }) as any } }]]),
+    links: new Map([['laptop', { host: 'laptop', live: true, store: { agents: [] }, conn: { request: async (_: string, { keys }: any) => ({ ...who, host: base64url(host.public), devices: [{ keys, name: 'phone' }] }) as any } }]]),
     who: async () => 'who', draw() {},
     ask: async (method, path, item: any) => {
-      if (method === 'GET') return { status: 200, body: { items: [...stored.values()] } } as any;
+      if (method === 'GET') return { status: 200, body: { items: [...relay.stored.values()] } } as any;
       const id = path.split('/').at(-1)!;
-      if (stored.has(id)) return { status: 409, body: { error: 'the item was changed on a different device meanwhile' } } as any;
-      stored.set(id, { host: 'laptop', item, at: '' });
-      if (loses) throw new TypeError('Failed to fetch');
+      if (item.version !== (relay.stored.get(id)?.item.version ?? 0) + 1) return { status: 409, body: { error: 'the item was changed on a different device meanwhile' } } as any;
+      relay.stored.set(id, { host: 'laptop', item, at: '' });
+      if (relay.loses) throw new TypeError('Failed to fetch');
       return { status: 200, body: {} } as any;
     },
   };
@@ -141,32 +138,49 @@ test('an item whose answer was lost is left once', async () => {
   await left.start();
   info.state = 'offline';
   for (let n = 0; n < 1000 && !left.takes('laptop'); n++) await new Promise((r) => { setTimeout(r, 10); });
-  const message = (turn: string) => left.leave('laptop', { kind: 'message', session: 's:/1', chat: 'c:/1', turn, text: 'go on' });
+  const lost = async (leave: () => Promise<unknown>) => {
+    relay.loses = true;
+    await assert.rejects(leave(), /Failed to fetch/);
+    relay.loses = false;
+  };
+  return { left, stored: relay.stored, lost, message: (turn: string) => left.leave('laptop', { kind: 'message', session: 's:/1', chat: 'c:/1', turn, text: 'go on' }) };
+}
+
+// Leaves a message and a session at a relay whose answer is lost, and leaves them again. The relay must get the same
+// item again and not a second one, because the host would deliver both. Once the host has the first, equal words are
+// a new item.
+test('an item whose answer was lost is left once', async () => {
+  const { left, stored, lost, message } = await absentHost();
   const session = () => left.leaveSession('laptop', { provider: 'demo', directory: '', text: 'begin', title: 'begin' }, 0);
   let want = 0;
   for (const leave of [() => message('t1'), session]) {
-    loses = true;
-    await assert.rejects(leave(), /Failed to fetch/);
-    loses = false;
+    await lost(leave);
     const made = await leave();
     assert.equal(stored.size, ++want, 'the relay has the item twice');
     if (leave === session) assert.equal(await idOf(String(made)), [...stored.values()].at(-1).item.session);
   }
   await message('t2'); // the person writes the same words later
   assert.equal(stored.size, ++want);
-  loses = true;
-  await assert.rejects(message('t3'), /Failed to fetch/);
-  loses = false;
+  await lost(() => message('t3'));
   [...stored.values()].at(-1).result = { state: 'done', version: 1 };
   await left.read();
   await message('t4');
   assert.equal(stored.size, want += 2);
   const messages = ['s:/1', 's:/2'].map((session) => () => left.leave('laptop', { kind: 'message', session, chat: 'c:/1', turn: randomUUID(), text: 'both' }));
-  loses = true;
-  for (const leave of messages) await assert.rejects(leave(), /Failed to fetch/);
-  loses = false;
+  for (const leave of messages) await lost(leave);
   for (const leave of messages) await leave();
   assert.equal(stored.size, want + 2, 'the relay has one of two items twice');
+});
+
+// Cancels a message whose answer was lost, and leaves the same words again. They must be a new item: the first is not
+// delivered any more.
+test('a message is left again after its first item was cancelled', async () => {
+  const { left, stored, lost, message } = await absentHost();
+  await lost(() => message('t1'));
+  await left.read();
+  await left.cancel(left.all[0]);
+  await message('t2');
+  assert.deepEqual([...stored.values()].map(({ item }) => Boolean(item.cancelled)), [true, false]);
 });
 
 // Requests the list of items again before each answer, as on a network that is slower than the pause between the
