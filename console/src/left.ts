@@ -280,6 +280,7 @@ export class Leaving {
   async #answer(what: Omit<Content, 'session'>): Promise<void> {
     const { host, session, chatUri } = this.#page;
     const content: Content = { ...what, session, chat: chatUri, title: shortened(what.title ?? '') };
+    if (this.#tried.size > 0) await this.read(); // the relay may have an answer whose success is not known here
     const had = this.waitsFor(what.request!);
     await (had ? this.change(had, had.item.version, content) : this.leave(host, content));
   }

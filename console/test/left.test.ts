@@ -183,6 +183,17 @@ test('a message is left again after its first item was cancelled', async () => {
   assert.deepEqual([...stored.values()].map(({ item }) => Boolean(item.cancelled)), [true, false]);
 });
 
+// Allows a tool call at a relay whose answer is lost, and denies it then. The relay must have one item, with the later answer:
+// the host would take the first of two.
+test('a second answer replaces one whose success is not known', async () => {
+  const { left, stored, lost } = await absentHost();
+  const call: any = { toolCallId: 'c', toolName: 'shell', toolInput: 'rm -r build', invocationMessage: 'run' };
+  await lost(() => left.leaveApproval('t', call, true));
+  await left.leaveApproval('t', call, false);
+  await left.read();
+  assert.deepEqual([stored.size, left.all[0].content!.approved], [1, false]);
+});
+
 // Requests the list of items again before each answer, as on a network that is slower than the pause between the
 // requests. Each answer must count, unless a later one has come.
 test('a slow network delays the list of items, and does not prevent it', async () => {
