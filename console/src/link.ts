@@ -264,7 +264,7 @@ export class Link {
   #later(channel: string, pause: number): void {
     const from = this.conn;
     setTimeout(() => {
-      if (from === this.conn && this.live && this.errors.has(channel) && this.#wants(channel) && !this.opening.has(channel)) this.#subscribe(channel, Math.min(2 * pause, againMost));
+      if (from === this.conn && this.live && !this.store.get(channel) && this.#wants(channel) && !this.opening.has(channel)) this.#subscribe(channel, Math.min(2 * pause, againMost));
     }, pause);
   }
 
