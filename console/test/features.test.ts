@@ -484,8 +484,8 @@ test('a request without an answer ends', async (t) => {
   assert.deepEqual(await Promise.race([Promise.all(said), new Promise((done) => { setTimeout(done, 100, 'they wait'); })]), ['no answer for 60 s', 'the relay cannot be reached']);
 });
 
-// Waits for a person to approve this device, over a network that loses an answer, and while the relay restarts. The device
-// must ask again, and be signed in; a refusal ends the wait.
+// Waits for a person to approve this device, over a network that loses an answer, while the relay restarts, and at an address
+// with too many requests. The device must ask again, and be signed in; a refusal ends the wait.
 test('a device that waits for its approval outlasts a bad network', async (t) => {
   const had = { fetch: globalThis.fetch, indexedDB: (globalThis as any).indexedDB };
   t.after(() => Object.assign(globalThis, had));
@@ -495,7 +495,7 @@ test('a device that waits for its approval outlasts a bad network', async (t) =>
   const store = { put: (value: any) => { kept.push(value); return {}; }, delete: () => ({}) };
   const db = { close() {}, transaction: () => { const made: any = { objectStore: () => store }; setTimeout(() => made.oncomplete(), 0); return made; } };
   const pending = () => new Response('{"error":"authorization_pending"}', { status: 400 });
-  const answers = [pending, () => { throw new TypeError('Failed to fetch'); }, () => new Response('<h1>Bad gateway</h1>', { status: 502 }), pending,
+  const answers = [pending, () => { throw new TypeError('Failed to fetch'); }, () => new Response('<h1>Bad gateway</h1>', { status: 502 }), () => new Response('too many', { status: 429 }), pending,
     () => new Response('{"access_token":"a","expires_in":300,"device":"phone","tenant":"","subject":"ada"}'), () => new Response('{"error":"access_denied"}', { status: 400 })];
   Object.assign(globalThis, { indexedDB: { open: () => { const open: any = { result: db }; setTimeout(() => open.onsuccess(), 0); return open; } }, fetch: async () => answers.shift()!() });
   const keys = await newKeys();

@@ -125,7 +125,7 @@ export async function whenApproved(keys, asked, gone) {
       answer = await send(keys, 'POST', 'auth/token', { form: { grant_type: 'urn:ietf:params:oauth:grant-type:device_code', device_code: asked.device_code }, signal: AbortSignal.timeout(patience) });
     } catch (err) {
       if (err.name === 'slow_down') pause += 5;
-      else if (err.status < 500 && err.name !== 'authorization_pending') throw err; // otherwise the relay may return
+      else if (err.status < 500 && err.status !== 429 && err.name !== 'authorization_pending') throw err; // otherwise the relay may return
       continue;
     }
     return signIn(keys, answer);
