@@ -456,11 +456,11 @@ export class Connection {
     }
     if (this.#liveSince && Date.now() - this.#liveSince > settled) this.#attempt = 0;
     this.#liveSince = 0;
-    // If a connection died while the page slept, the browser reports that when the page wakes, or shortly
+    // If a connection or its token died while the page slept, the page learns that when it wakes, or shortly
     // afterwards.
     const slept = closeCode === 1006 && Date.now() - this.#woken < hurriedMost;
     this.#woken = 0;
-    const wait = slept ? 0 : action === 'now' && this.#attempt === 0 ? Math.random() * firstDelay : backoff(this.#attempt);
+    const wait = slept || said === 'token' && this.#attempt === 0 ? 0 : action === 'now' && this.#attempt === 0 ? Math.random() * firstDelay : backoff(this.#attempt);
     this.#attempt++;
     clearTimeout(this.#retry);
     this.#retry = setTimeout(() => this.#connect(), wait);

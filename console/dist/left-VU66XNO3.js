@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-3Y3TAKO6.js";import"./chunk-IAQUAPL6.js";import"./chunk-KGLZBSSI.js";import"./chunk-TKDJ7BEH.js";import"./chunk-H2A3VMI4.js";import"./chunk-NO2D3W72.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

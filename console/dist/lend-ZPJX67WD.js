@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-AWS62XHY.js";import"./chunk-5BA52NVV.js";import"./chunk-26WMZINT.js";import"./chunk-ZZLJZYNA.js";import"./chunk-R6J4B4QB.js";import"./chunk-TKDJ7BEH.js";import"./chunk-H2A3VMI4.js";import"./chunk-NO2D3W72.js";export{b as Asks,c as CameraView,a as Lend};
