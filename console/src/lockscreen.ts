@@ -46,7 +46,10 @@ export async function giveSealed(offer: SealedOffer, text: string, pauses = agai
   return persist(() => attemptSealed(answer, words), pauses);
 }
 
-async function attemptSealed({ url, body, proves }: SealedAnswer, words: Texts): Promise<{ text: string; again: boolean }> {
+/** An attempt: why it failed, '' after a success. own: the person has answered before, perhaps by an attempt whose success was not known. */
+interface Attempt { text: string; again: boolean; own?: boolean }
+
+async function attemptSealed({ url, body, proves }: SealedAnswer, words: Texts): Promise<Attempt> {
   try {
     const said = await fetch(url, { method: 'POST', cache: 'no-store', credentials: 'omit', signal: AbortSignal.timeout(patience), body, headers: { 'Content-Type': 'application/json' } });
     const { result, proof, error } = await said.json().catch(() => ({}));
@@ -57,24 +60,27 @@ async function attemptSealed({ url, body, proves }: SealedAnswer, words: Texts):
   }
 }
 
-async function persist(once: () => Promise<{ text: string; again: boolean }>, pauses: number[]): Promise<string> {
+async function persist(once: () => Promise<Attempt>, pauses: number[]): Promise<string> {
   for (let tries = 0; ; tries++) {
     const why = await once();
+    if (why.own && tries > 0) return '';
     if (!why.again || tries === pauses.length) return why.text;
     await new Promise((resolve) => { setTimeout(resolve, pauses[tries]); });
   }
 }
 
-async function attempt(path: string, words: Texts, body?: { text: string }): Promise<{ text: string; again: boolean }> {
+async function attempt(path: string, words: Texts, body?: { text: string }): Promise<Attempt> {
+  let self;
   try {
-    if (await stored()) await call('POST', path, body); // authenticated by the device's key
+    self = await stored();
+    if (self) await call('POST', path, body); // authenticated by the device's key
     else await plain(path, body);
     return { text: '', again: false };
   } catch (err) {
     const { status, message } = err as Error & { status?: number };
     return status === undefined
       ? { text: words.unreachable, again: true }
-      : { text: message || words.answered(status), again: status >= 500 || status === 429 };
+      : { text: message || words.answered(status), again: status >= 500 || status === 429, own: status === 409 && message === `already answered by ${self?.subject}` };
   }
 }
 

@@ -484,6 +484,25 @@ test('a request without an answer ends', async (t) => {
   assert.deepEqual(await Promise.race([Promise.all(said), new Promise((done) => { setTimeout(done, 100, 'they wait'); })]), ['no answer for 60 s', 'the relay cannot be reached']);
 });
 
+// Answers from the lock screen over a network that loses the relay's answer. The relay has the person's answer, so the second
+// attempt must count as a success. An answer that was given before the first attempt must be reported.
+test('a repeated answer is not refused as already given', async (t) => {
+  const had = { fetch: globalThis.fetch, indexedDB: (globalThis as any).indexedDB };
+  t.after(() => Object.assign(globalThis, had));
+  const { give } = await import('../src/lockscreen');
+  const { newKeys } = await import('../../gateway/api/people/pages/keys.js');
+  const self = { keys: await newKeys(), device: 'phone', tenant: '', subject: 'ada' };
+  const db = { close() {}, transaction: () => { const made: any = { objectStore: () => ({ get: () => ({ result: self }) }) }; setTimeout(() => made.oncomplete(), 0); return made; } };
+  const lost = () => { throw new TypeError('Failed to fetch'); };
+  const by = (who: string) => () => new Response(JSON.stringify({ error: `already answered by ${who}`, by: who }), { status: 409 });
+  const gives = (...answers: (() => Response)[]) => {
+    const token = () => new Response('{"access_token":"a","expires_in":300}');
+    Object.assign(globalThis, { indexedDB: { open: () => { const open: any = { result: db }; setTimeout(() => open.onsuccess(), 0); return open; } }, fetch: async (to: URL) => (to.pathname.endsWith('auth/token') ? token : answers.shift()!)() });
+    return give('api/answers/1', undefined, [0]);
+  };
+  assert.deepEqual([await gives(lost, by('ada')), await gives(lost, by('bob')), await gives(by('ada'))], ['', 'already answered by bob', 'already answered by ada']);
+});
+
 // Waits for a person to approve this device, over a network that loses an answer, while the relay restarts, and at an address
 // with too many requests. The device must ask again, and be signed in; a refusal ends the wait.
 test('a device that waits for its approval outlasts a bad network', async (t) => {
