@@ -880,6 +880,7 @@ export default {
   'left at the relay': 'متروك في المُرحِّل',
   'Waits for {0} until {1}.': 'ينتظر {0} حتى {1}.',
   'The time to wake the host is too far away: at most 7 days.': 'وقت الإيقاظ بعيد جدًا: 7 أيام كحد أقصى.',
+  'Your change cannot wait at the relay. You can allow it when the host is back.': 'لا يمكن لتعديلك الانتظار في المُرحِّل. يمكنك السماح به عند عودة المضيف.',
   'A part of this request is only at the host. It can be answered when the host is back.': 'جزء من هذا الطلب موجود لدى المضيف فقط. يمكن الرد عليه عند عودته.',
   'left at the relay: {0}': 'متروك في المُرحِّل: {0}',
   'Stop when back': 'أوقف عند العودة',

@@ -880,6 +880,7 @@ export default {
   'left at the relay': 'am Relay hinterlegt',
   'Waits for {0} until {1}.': 'Wartet auf {0} bis {1}.',
   'The time to wake the host is too far away: at most 7 days.': 'Die Zeit zum Wecken liegt zu weit in der Zukunft: höchstens 7 Tage.',
+  'Your change cannot wait at the relay. You can allow it when the host is back.': 'Ihre Änderung kann nicht am Relay warten. Sie können sie erlauben, sobald der Host wieder da ist.',
   'A part of this request is only at the host. It can be answered when the host is back.': 'Ein Teil dieser Anfrage liegt nur beim Host. Sie kann beantwortet werden, sobald er wieder da ist.',
   'left at the relay: {0}': 'am Relay hinterlegt: {0}',
   'Stop when back': 'Anhalten, sobald er da ist',

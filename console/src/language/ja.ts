@@ -880,6 +880,7 @@ export default {
   'left at the relay': 'リレーに預けました',
   'Waits for {0} until {1}.': '{1} まで {0} を待ちます。',
   'The time to wake the host is too far away: at most 7 days.': '起動時刻が先すぎます。7 日以内にしてください。',
+  'Your change cannot wait at the relay. You can allow it when the host is back.': '変更した内容はリレーに預けられません。ホストが戻れば許可できます。',
   'A part of this request is only at the host. It can be answered when the host is back.': 'この要求の一部はホストにしかありません。ホストが戻れば回答できます。',
   'left at the relay: {0}': 'リレーに預けました: {0}',
   'Stop when back': '戻ったら停止',

@@ -48,7 +48,7 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
       {input.state === 'loading' && <p class="dim">{t`Reading…`}</p>}
       {input.text && edited === undefined && <Asked input={input.text} kind={kind} />}
       {edited !== undefined && <textarea class="command" aria-label={t`Input to approve`} value={edited} onInput={(e) => setEntered({ key, text: e.currentTarget.value })} />}
-      {away && !leaves && !readOnly && <p class="why">{t`A part of this request is only at the host. It can be answered when the host is back.`}</p>}
+      {away && !readOnly && (!leaves || edited !== undefined) && <p class="why">{leaves ? t`Your change cannot wait at the relay. You can allow it when the host is back.` : t`A part of this request is only at the host. It can be answered when the host is back.`}</p>}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
         <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={edited} connected={connected} leaves={leaves} answer={answer}
           edit={editable ? () => setEntered({ key, text: text(call.toolInput) }) : undefined}
@@ -135,9 +135,10 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
   };
   const allow = (o: Choice, className: string) => {
     const label = text(o.label) || text(o.id);
+    const disabled = busy || !settled || leaves && input !== undefined; // an item for an absent host has no edited input
     return offer.allow === 'hold'
-      ? <Hold key={label} label={label} hint={hint} disabled={busy || !settled} act={() => decide(o, true)} ask={() => setAsks(o)} />
-      : <button key={label} type="button" class={className} disabled={busy || !settled} onClick={() => decide(o, true)}>{label}</button>;
+      ? <Hold key={label} label={label} hint={hint} disabled={disabled} act={() => decide(o, true)} ask={() => setAsks(o)} />
+      : <button key={label} type="button" class={className} disabled={disabled} onClick={() => decide(o, true)}>{label}</button>;
   };
   return (
     <>

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-24P7ITSQ.js";import"./chunk-MTKYT3SU.js";import"./chunk-TAYNYXKQ.js";import"./chunk-7ONBPZ75.js";import"./chunk-FSSH6VQY.js";import"./chunk-NO2D3W72.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-SXF3WFXX.js";import"./chunk-TNYFLZ46.js";import"./chunk-26WMZINT.js";import"./chunk-P4HA4CWS.js";import"./chunk-TCYKHVHG.js";import"./chunk-7ONBPZ75.js";import"./chunk-FSSH6VQY.js";import"./chunk-NO2D3W72.js";export{b as Asks,c as CameraView,a as Lend};

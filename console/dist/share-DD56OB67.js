@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-YDGWSZRA.js";import"./chunk-KWRC3V7H.js";import"./chunk-TNYFLZ46.js";import"./chunk-26WMZINT.js";import"./chunk-P4HA4CWS.js";import"./chunk-TCYKHVHG.js";import"./chunk-7ONBPZ75.js";import"./chunk-FSSH6VQY.js";import"./chunk-NO2D3W72.js";export{b as Code,a as Share};
