@@ -92,22 +92,31 @@ func TestTextStaysWhileItsChatArrives(t *testing.T) {
 	p.await("#send:not(:disabled)")
 }
 
-// TestAnswerStaysWhileItsQuestionIsLeft goes back to the list while an answer is half
-// written, as a person who looks something up in a different session, and returns to the
-// question.
+// TestAnswerStaysWhileItsQuestionIsLeft goes back to the list while an answer, a change of a
+// plan or of a command is half written, as a person who looks something up in a different
+// session, and returns to the question.
 func TestAnswerStaysWhileItsQuestionIsLeft(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStackWith(t, stackConfig{still: true})
 	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
-	p.openSession("demo:/login")
-	p.say("ask text")
-	const field = lastTurn + " form.question textarea"
-	p.enter(field, "fix/clock")
-	p.openSession("demo:/notes")
-	p.holds("a different session", "!document.querySelector("+js(field)+")")
-	p.openSession("demo:/login")
-	p.holds("what was written", "document.querySelector("+js(field)+")?.value === 'fix/clock'")
-	p.click(lastTurn + " form.question [type=submit]")
-	p.wants(lastTurn+" .parts", "fix/clock")
+	for _, test := range []struct{ prompt, begins, field, sends, end string }{
+		{"ask text", "", " form.question textarea", " form.question [type=submit]", "fix/clock"},
+		{"plan", "", " [data-ask] textarea", " .answers button:first-child", "fix/clock"},
+		{`approve {"toolInput":"make","editable":true,"confirmationTitle":"Run it?","invocationMessage":"Run it"}`, "Edit first", " .approval textarea", " .answers .primary", "Done, as you allowed."},
+	} {
+		p.openSession("demo:/login")
+		p.say(test.prompt)
+		if test.begins != "" {
+			p.press(lastTurn+" .answers button", test.begins)
+		}
+		field := lastTurn + test.field
+		p.enter(field, "fix/clock")
+		p.openSession("demo:/notes")
+		p.holds("a different session", "!document.querySelector("+js(field)+")")
+		p.openSession("demo:/login")
+		p.holds("what was written", "document.querySelector("+js(field)+")?.value === 'fix/clock'")
+		p.click(lastTurn + test.sends)
+		p.wants(lastTurn+" .parts", test.end)
+	}
 }

@@ -13,6 +13,7 @@ import { useLeaving } from './leaving';
 import { Markdown } from './markdown';
 import { useSettled } from './settled';
 import { Inside, useInput, type Props } from './toolparts';
+import { useWritten } from './written';
 import { t } from '../language';
 
 const unread: State = { why: t`Some of it has not loaded.`, press: t`Read it first` };
@@ -30,7 +31,7 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
   const key = requestKey(call);
   const { reading, stateOf, readFirst } = useReading(connected);
   const [goesOn, setGoesOn] = useState(''); // key of the request that the user continues without the host's risk assessment
-  const [entered, setEntered] = useState({ key: '', text: '' });
+  const [entered, write] = useWritten(`${turnId} ${call.toolCallId}`, () => ({ key: '', text: '' }));
   const at = useRef<HTMLDivElement>(null);
   const input = useInput(call.toolInput, reading.round, connected);
   const uri = isObject(call.toolInput) ? text(call.toolInput.uri) : '';
@@ -47,11 +48,11 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
       {isObject(call.edits) && <FileEdits edits={array(call.edits.items)} reading={reading} />}
       {input.state === 'loading' && <p class="dim">{t`Reading…`}</p>}
       {input.text && edited === undefined && <Asked input={input.text} kind={kind} />}
-      {edited !== undefined && <textarea class="command" aria-label={t`Input to approve`} value={edited} onInput={(e) => setEntered({ key, text: e.currentTarget.value })} />}
+      {edited !== undefined && <textarea class="command" aria-label={t`Input to approve`} value={edited} onInput={({ currentTarget }) => write(() => ({ key, text: currentTarget.value }))} />}
       {away && !readOnly && (!leaves || edited !== undefined) && <p class="why">{leaves ? t`Your change cannot wait at the relay. You can allow it when the host is back.` : t`A part of this request is only at the host. It can be answered when the host is back.`}</p>}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
         <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={edited} connected={connected} leaves={leaves} answer={answer}
-          edit={editable ? () => setEntered({ key, text: text(call.toolInput) }) : undefined}
+          edit={editable ? () => write(() => ({ key, text: text(call.toolInput) })) : undefined}
           readFirst={() => {
             readFirst();
             if (riskOf(call).kind === 'loading') setGoesOn(key);

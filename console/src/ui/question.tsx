@@ -1,14 +1,14 @@
 // An agent's question: text, numbers, choices, or a page to visit.
 
-import { useState } from 'preact/hooks';
 import { answerFor, safeUrl, type Input } from '../answers';
-import { absent, conversation, nav, view } from '../app';
+import { absent, conversation, nav } from '../app';
 import { array, isObject, text } from '../store';
 import type { Part, PlanReview, QuestionAnswer, QuestionItem, Request } from '../ahp';
 import { Icon } from './bits';
 import { useLeaving } from './leaving';
 import { useSettled } from './settled';
 import { Markdown } from './markdown';
+import { useWritten } from './written';
 import { rich, t } from '../language';
 
 interface Props { part: Part; readOnly: boolean; connected: boolean; leaves: boolean; ended: boolean; answer?: string; by: string } // leaves: the host is absent and accepts items
@@ -16,35 +16,39 @@ interface Props { part: Part; readOnly: boolean; connected: boolean; leaves: boo
 /** The user's input by question id. */
 type Entered = Record<string, Input>;
 
-const written = new Map<string, Entered>(); // by place and question, until it is answered
-
 export function Question({ part, readOnly, connected, leaves, ended, answer, by }: Props) {
   const request = part.request ?? {} as Request;
   const questions = array(request.questions).filter(isObject);
   if (part.response !== undefined || ended) return <Answered part={part} questions={questions} by={by} />;
-  const key = JSON.stringify({ ...request, answers: undefined }); // a changed question has new buttons, and no answers yet
+  const key = keyOf(request);
   return (
     <section class="ask" data-request={text(request.id)}>
       {text(request.message) && <Markdown text={text(request.message)} />}
       {isObject(request.planReview) && <Plan plan={request.planReview} />}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p>
         : isPlan(request) ? <PlanAnswer key={key} request={request} connected={connected} leaves={leaves} answer={answer} />
-          : <Form key={key} place={`${view.host} ${view.chatUri} ${key}`} request={request} questions={questions} connected={connected} leaves={leaves} answer={answer} />}
+          : <Form key={key} request={request} questions={questions} connected={connected} leaves={leaves} answer={answer} />}
     </section>
   );
 }
+
+/** A changed question has new buttons, and no answers yet. */
+const keyOf = (request: Request) => JSON.stringify({ ...request, answers: undefined });
 
 interface AnswerProps { request: Request; connected: boolean; leaves: boolean; answer?: string }
 
 /**
  * Returns functions that answer: to the host, or for an absent host as an item at the relay. Words are the
- * answer as people read it.
+ * answer as people read it. forget forgets what the user has written.
  */
-function useReply({ request, connected, leaves, answer }: AnswerProps) {
+function useReply({ request, connected, leaves, answer }: AnswerProps, forget: () => void) {
   const leaving = useLeaving();
   const reply = (response: 'accept' | 'decline', answers?: Record<string, QuestionAnswer | undefined>, words = '') => {
-    if (leaves) leaving.leave(() => absent.left?.leaveReply(request, response, answers, words));
-    else conversation.reply(request, response, answers);
+    if (leaves) leaving.leave(() => absent.left?.leaveReply(request, response, answers, words)).then((left) => { if (left) forget(); });
+    else {
+      forget();
+      conversation.reply(request, response, answers);
+    }
   };
   const sends = leaves ? leaving.busy : answer !== undefined;
   return { reply, sends, busy: sends || !leaves && !connected, why: leaving.why }; // without a connection, the user can go on writing
@@ -54,23 +58,18 @@ function Sent({ leaves, answer, why }: { leaves: boolean; answer?: string; why: 
   return <>{answer && <span class="dim" role="status">{leaves ? t`left at the relay: ${answer}` : t`sent…`}</span>}{why && <p class="error" role="alert">{why}</p>}</>;
 }
 
-function Form(props: AnswerProps & { place: string; questions: QuestionItem[] }) {
-  const { place, request, questions, leaves, answer } = props;
-  const { reply, sends, busy, why } = useReply(props);
+function Form(props: AnswerProps & { questions: QuestionItem[] }) {
+  const { request, questions, leaves, answer } = props;
+  const [entered, write, forget] = useWritten<Entered>(keyOf(request), () => Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
+  const { reply, sends, busy, why } = useReply(props, forget);
   const settled = useSettled();
-  const [entered, setEntered] = useState<Entered>(() => written.get(place) ?? Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
-  const set = (id: string, change: Input) => setEntered((had) => {
-    const now = { ...had, [id]: { ...had[id], ...change } };
-    written.set(place, now);
-    return now;
-  });
+  const set = (id: string, change: Input) => write((had) => ({ ...had, [id]: { ...had[id], ...change } }));
   const url = safeUrl(request.url);
   const missing = questions.find((q) => q.required && !answerFor(q, entered[q.id] ?? {}));
   const single = questions.length === 1 && questions[0].kind === 'single-select' && !questions[0].allowFreeformInput;
   const accept = (with_: Entered) => {
     const answers: Record<string, QuestionAnswer | undefined> = {};
     for (const q of questions) answers[q.id] = answerFor(q, with_[q.id] ?? {}) ?? { state: 'skipped' };
-    written.delete(place);
     reply('accept', questions.length ? answers : undefined, questions.map((q) => shown(q, answers[q.id])).join(', '));
   };
   return (
@@ -108,9 +107,9 @@ function Plan({ plan }: { plan: PlanReview }) {
 /** The answers to a plan: the host's options, or a request for changes. */
 function PlanAnswer(props: AnswerProps) {
   const { request, leaves, answer } = props;
-  const { reply, sends, busy, why } = useReply(props);
+  const [free, write, forget] = useWritten(keyOf(request), () => '');
+  const { reply, sends, busy, why } = useReply(props, forget);
   const settled = useSettled();
-  const [free, setFree] = useState('');
   const plan = request.planReview!;
   const actions = array(plan.actions).filter((a) => isObject(a) && text(a.label));
   const say = (value: Input) => reply('accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) },
@@ -124,7 +123,7 @@ function PlanAnswer(props: AnswerProps) {
           </button>
         ))}
       </div>
-      {plan.canProvideFeedback && <textarea aria-label={t`Your change`} placeholder={t`Your change`} rows={2} value={free} disabled={sends} onInput={(e) => setFree(e.currentTarget.value)} />}
+      {plan.canProvideFeedback && <textarea aria-label={t`Your change`} placeholder={t`Your change`} rows={2} value={free} disabled={sends} onInput={({ currentTarget }) => write(() => currentTarget.value)} />}
       <div class="answers">
         {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>{t`Plan again with this`}</button>}
         <button type="button" disabled={busy} onClick={() => reply('decline')}>{t`Do not go on`}</button>
