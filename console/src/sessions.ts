@@ -1,20 +1,15 @@
 // The list of sessions, and changes to it.
 
-import type { Action, JsonObject, Summary } from './ahp';
+import type { Action, Summary } from './ahp';
 import type { Conversation } from './conversation';
-import type { Dialog } from './dialog';
 import type { Link } from './link';
 import { status } from './reduce';
-import { placeOf, randomId } from './words';
 import { t } from './language';
 
 const undoTime = 6_000; // ms in which a deletion can be undone
 
 /** A listed session. */
 export interface Listed { link: Link; session: Summary }
-
-/** The choices for a new session. */
-export interface Created { provider: string; directory: string; model?: { id: string }; config?: JsonObject }
 
 /** The parts of the page that the session list uses. */
 export interface SessionsPage {
@@ -26,7 +21,6 @@ export interface SessionsPage {
   readonly absent: { at(host: string): { takesSession(host: string): boolean } | undefined };
   readonly conversation: Conversation;
   openSession(host: string, session: string): void;
-  open(dialog: Dialog | null): void;
   draw(): void;
 }
 
@@ -59,20 +53,6 @@ export class Sessions {
   /** Whether a session can be created at a host, now or when it is back. */
   mayBegin(link: Link): boolean {
     return this.#page.rights.operatesAll(link.host) && (link.live ? link.store.agents.length > 0 : this.waits(link));
-  }
-
-  /** Creates a session and opens it. Rejects if the host refuses. */
-  async create(link: Link, { provider, directory, model, config }: Created): Promise<void> {
-    const channel = `${provider}:/${randomId()}`;
-    await link.conn!.request('createSession', {
-      channel, provider,
-      ...(directory ? { workingDirectories: [directory] } : {}),
-      ...(model ? { model } : {}),
-      ...(config && Object.keys(config).length ? { config } : {}),
-    });
-    if (model) this.#page.conversation.models.set(placeOf(link.host, channel), model);
-    this.#page.openSession(link.host, channel);
-    this.#page.open(null);
   }
 
   #tell(link: Link, channel: string, action: Action, quiet = false): void {

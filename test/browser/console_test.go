@@ -199,6 +199,38 @@ func TestNewSessionKeepsItsFormOverADrop(t *testing.T) {
 	p.wants("#chat-note", "No messages yet.")
 }
 
+// TestNewSessionIsMadeOnce loses the connection after the request for a new session, and the
+// host's answer with it. The page must not make a second session when the user tries again.
+func TestNewSessionIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.wants("#sessions", "Fix the flaky login test")
+	const listed = "document.querySelectorAll('#sessions [data-session]').length"
+	before := eval[int](p, listed)
+	p.click("#new-session")
+	p.await("#create:not(:disabled)")
+	eval[any](p, `(() => {
+		const send = WebSocket.prototype.send;
+		WebSocket.prototype.send = function (message) {
+			send.call(this, message);
+			if (!message.includes('"createSession"')) return;
+			WebSocket.prototype.send = send;
+			this.close();
+		};
+	})(), null`)
+	p.click("#create")
+	p.wants("#new-note", "The connection was lost.")
+	p.holds("the new session in the list", fmt.Sprintf("%s === %d", listed, before+1))
+	p.await("#create:not(:disabled)")
+	p.click("#create")
+	p.wants("#chat-note", "No messages yet.")
+	if got := eval[int](p, listed); got != before+1 {
+		t.Errorf("%d sessions after a lost answer and another try; want %d", got, before+1)
+	}
+}
+
 // TestFilesThatAreNotAttachedAreReported drops three files on the page. The page cannot
 // read the second, as with a phone's file in a cloud. Then it drops too many files. The page
 // attaches the readable files up to its limit, and reports both faults until the message is

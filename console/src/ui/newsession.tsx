@@ -4,12 +4,12 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { absent, conversation, hosts, links, nav, sessions, view } from '../app';
 import type { Link } from '../link';
 import { isRegistered } from '../registered';
-import { ROOT } from '../rpc';
+import { ROOT, RpcError } from '../rpc';
 import { keep } from '../storage';
 import { array, isObject, text } from '../store';
 import { keepDraft, keptDraft } from '../unsent';
 import type { Agent, JsonObject, Option, Result, Words } from '../ahp';
-import { pathOf, placeOf, toRelay, uriOf } from '../words';
+import { pathOf, placeOf, randomId, toRelay, uriOf } from '../words';
 import { Dialog } from './bits';
 import { skips } from './bypass';
 import { WakeAt } from './left';
@@ -44,6 +44,36 @@ export function NewSession() {
   );
 }
 
+/** The choices for a new session. */
+interface Created { provider: string; directory: string; model?: { id: string }; config?: JsonObject }
+
+/**
+ * Creates a session and opens it. Rejects if the host refuses. tried has the sessions, by their choices, that the host may have
+ * created although no answer came: they are not created a second time.
+ */
+async function create(link: Link, what: Created, tried: Map<string, string>): Promise<void> {
+  const { provider, directory, model, config } = what;
+  const key = JSON.stringify(what);
+  const channel = tried.get(key) ?? `${provider}:/${randomId()}`;
+  tried.set(key, channel);
+  try {
+    if (!link.store.sessions.has(channel)) {
+      await link.conn!.request('createSession', {
+        channel, provider,
+        ...(directory ? { workingDirectories: [directory] } : {}),
+        ...(model ? { model } : {}),
+        ...(config && Object.keys(config).length ? { config } : {}),
+      });
+    }
+  } catch (err) {
+    if (err instanceof RpcError) tried.delete(key);
+    throw err;
+  }
+  if (model) conversation.models.set(placeOf(link.host, channel), model);
+  nav.openSession(link.host, channel);
+  nav.open(null);
+}
+
 function Form({ link }: { link: Link }) {
   const last = useMemo(() => lastChoice(link.host), [link]);
   const away = sessions.waits(link); // may change while the user writes
@@ -59,6 +89,7 @@ function Form({ link }: { link: Link }) {
   const [config, setConfig] = useState<JsonObject>(last.provider === provider ? last.config ?? {} : {});
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState('');
+  const tried = useRef(new Map<string, string>());
   const directory = folder.trim() ? uriOf(folder.trim()) : '';
   const { schema, latest } = useSchema(link, provider, directory, config);
   const properties = away ? [] : Object.entries<Option>(schema?.schema?.properties ?? {});
@@ -81,7 +112,7 @@ function Form({ link }: { link: Link }) {
         nav.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: withModel, text: words, title }, toRelay(wake)));
         nav.open(null);
       } else {
-        await sessions.create(link, { provider, directory, model: withModel, config: configOf(await latest(), config) });
+        await create(link, { provider, directory, model: withModel, config: configOf(await latest(), config) }, tried.current);
         if (words.trim()) keepDraft(link.host, view.session, words);
       }
       keepDraft(link.host, 'new', '');

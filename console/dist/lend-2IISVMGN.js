@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-C4CXY433.js";import"./chunk-R5NAI45A.js";import"./chunk-26WMZINT.js";import"./chunk-OUSHGHBO.js";import"./chunk-LPS2UZOD.js";import"./chunk-5KXSN2WN.js";import"./chunk-ZETGW2A3.js";import"./chunk-5ZUITUKW.js";export{b as Asks,c as CameraView,a as Lend};
