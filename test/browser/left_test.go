@@ -124,9 +124,16 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	p.wants(".log .left li:nth-child(2) .state", "cancelled at the relay")
 	p.shot("left-cancelled")
 
+	// The host takes the first message while the user edits it. The edit came too late, and
+	// stays until the user has seen that.
+	p.click(".log .left li:first-child [data-do=edit]")
+	p.enter(".log .left textarea", "hello at length")
 	s.startAgentThatTakes()
 	p.wants("#status-text", "Live")
 	p.wants(".log .left li:first-child .state", "The host has it.")
+	p.holds("the edit", "document.querySelector('.log .left textarea')?.value === 'hello at length'")
+	p.holds("no way to save it", "document.querySelector('.log .left [type=submit]').disabled")
+	p.click(".log .left form .row button[type=button]")
 	p.wants(".log .left li:nth-child(2) .state", "has confirmed that it does not deliver it")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.accessible("left done")

@@ -57,7 +57,7 @@ function Item({ l, now, title }: { l: Left; now: number; title?: boolean }) {
   return (
     <li class="item-card" data-left={l.item.id} data-state={l.result?.state ?? (l.expired ? 'expired' : l.item.cancelled ? 'cancelling' : 'waiting')}>
       {title && content && <button type="button" class="quiet small where" onClick={() => nav.openSession(l.host, session)}>{[text(links.get(l.host)?.store.sessions.get(session)?.title) || t`New session`, l.host].join(' · ')}</button>}
-      {edits && content && !over ? <Edit l={l} close={() => setEdits(false)} /> : <p class="text" dir="auto">{content ? wordsOf(l) : t`This device cannot read it. It was left on ${l.by || t`a different device`}.`}</p>}
+      {edits && content ? <Edit l={l} close={() => setEdits(false)} /> : <p class="text" dir="auto">{content ? wordsOf(l) : t`This device cannot read it. It was left on ${l.by || t`a different device`}.`}</p>}
       <p class="state" role="status"><Badge tone={tone}>{word}</Badge> <span class="dim">{more}</span></p>
       {why && <p class="error" role="alert">{why}</p>}
       {!edits && rights.mayAnswer(l.host, false) && (
@@ -108,7 +108,7 @@ function Edit({ l, close }: { l: Left; close: () => void }) {
       {why && <p class="error" role="alert">{why}</p>}
       {other && <blockquote class="text other" dir="auto">{l.content!.text}</blockquote>}
       <div class="row start">
-        <button type="submit" class="primary" disabled={busy || value.trim() === ''}>{other ? t`Replace it` : t`Save`}</button>
+        <button type="submit" class="primary" disabled={busy || value.trim() === '' || l.expired || Boolean(l.result)}>{other ? t`Replace it` : t`Save`}</button>
         <button type="button" disabled={busy} onClick={close}>{t`Cancel`}</button>
       </div>
     </form>
