@@ -49,6 +49,8 @@ type Revocations struct {
 	wake chan struct{}    // wakes run, because revocations must be saved
 	wall func() time.Time // time.Now, except in tests
 
+	began time.Time // when the set was loaded
+
 	saving sync.Mutex // serializes writes of the file; locked before mu
 
 	mu      sync.RWMutex // guards the fields below
@@ -70,7 +72,7 @@ type revocationSubscriber struct{ notify func() }
 // revoked tokens must not become valid again.
 func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
-	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1), wall: time.Now,
+	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1), wall: time.Now, began: time.Now(),
 		entries: map[auth.RevocationKey]auth.Revocation{}, by: map[string]int{}, revs: map[string]uint64{}, over: map[string]uint64{}, behind: map[auth.RevocationKey]bool{},
 	}
 	if path == "" {
@@ -162,9 +164,16 @@ func (r *Revocations) announce(others func(auth.Revocation)) {
 	r.others = others
 }
 
+// now returns the time by which revocations expire: the earlier of the clock and the time that
+// this process has measured since its start, because a clock that is set forward may be set back
+// later.
+func (r *Revocations) now() time.Time {
+	return earlier(r.wall().Round(0), r.began.Add(time.Since(r.began)).Round(0))
+}
+
 // receive adds revocations from other relays.
 func (r *Revocations) receive(list []auth.Revocation) {
-	now, news := time.Now(), false
+	now, news := r.now(), false
 	r.mu.Lock()
 	for _, rev := range list {
 		if err := rev.Check(); err != nil {
@@ -365,7 +374,7 @@ func (r *Revocations) notify() {
 
 // run saves changes and removes expired revocations until ctx ends.
 func (r *Revocations) run(ctx context.Context) {
-	began, prune := time.Now(), time.Tick(pruneEvery)
+	prune := time.Tick(pruneEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -375,8 +384,7 @@ func (r *Revocations) run(ctx context.Context) {
 			return
 		case <-r.wake:
 		case <-prune:
-			// A clock that is set forward may be set back later.
-			r.prune(earlier(r.wall().Round(0), began.Add(time.Since(began)).Round(0)))
+			r.prune(r.now())
 		}
 		if err := r.save(); err != nil {
 			r.log.Error("revocations not saved", "error", err)

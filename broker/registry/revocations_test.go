@@ -313,6 +313,24 @@ func TestForwardJumpOfTheClockForgetsNothing(t *testing.T) {
 	})
 }
 
+// TestForwardJumpOfTheClockRefusesNothing sets a relay's clock forward beyond the end of a token, and
+// then lets a different relay, whose clock is right, revoke this token. The revocation must take effect
+// here, and must stay in the store.
+func TestForwardJumpOfTheClockRefusesNothing(t *testing.T) {
+	r, now := loadRevocations(t, ""), time.Now()
+	r.began, r.wall = now.Add(-time.Hour), func() time.Time { return time.Now().Add(2 * time.Hour) }
+	r.receive([]auth.Revocation{{Token: "sent", At: now, Until: now.Add(time.Hour), Alone: true}})
+	r.stored(auth.Revocation{Token: "stored", At: now, Until: now.Add(time.Hour), Alone: true}, 1)
+	for _, token := range []string{"sent", "stored"} {
+		if !r.Revoked(now, auth.RevocationKey{Token: token}) {
+			t.Errorf("the token %q is valid; want it revoked", token)
+		}
+	}
+	if list := r.toRemove(); len(list) > 0 {
+		t.Errorf("the revocations %v are to be removed from the store; want none", list)
+	}
+}
+
 // TestRevocationsConverge adds revocations at three relays and exchanges their lists in random
 // order. In the end, all relays must have the same set.
 func TestRevocationsConverge(t *testing.T) {
