@@ -31,6 +31,10 @@ const (
 
 	// pruneEvery is the interval at which revocations of expired tokens are removed.
 	pruneEvery = time.Minute
+
+	// settleFor is how long after the start no revocation expires: a machine's clock may be wrong
+	// until a time server has corrected it.
+	settleFor = time.Hour
 )
 
 // ErrTooManyRevocations reports that MaxRevocations is reached.
@@ -166,9 +170,13 @@ func (r *Revocations) announce(others func(auth.Revocation)) {
 
 // now returns the time by which revocations expire: the earlier of the clock and the time that
 // this process has measured since its start, because a clock that is set forward may be set back
-// later.
+// later. Until settleFor has passed, it returns zero.
 func (r *Revocations) now() time.Time {
-	return earlier(r.wall().Round(0), r.began.Add(time.Since(r.began)).Round(0))
+	up := time.Since(r.began)
+	if up < settleFor {
+		return time.Time{}
+	}
+	return earlier(r.wall().Round(0), r.began.Add(up).Round(0))
 }
 
 // receive adds revocations from other relays.

@@ -293,6 +293,7 @@ func TestForwardJumpOfTheClockForgetsNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { r.run(ctx) })
+		time.Sleep(settleFor)
 		now := time.Now()
 		if err := r.Add(auth.Revocation{Token: "stolen", At: now, Until: now.Add(time.Hour), Alone: true}); err != nil {
 			t.Fatal(err)
@@ -329,6 +330,47 @@ func TestForwardJumpOfTheClockRefusesNothing(t *testing.T) {
 	if list := r.toRemove(); len(list) > 0 {
 		t.Errorf("the revocations %v are to be removed from the store; want none", list)
 	}
+}
+
+// TestStartWithAForwardClockForgetsNothing starts a relay while its clock is two hours ahead, so that a
+// token in its file and one in the store seem to have expired an hour ago. Five minutes later, the clock
+// is set right. Both tokens must still be revoked.
+func TestStartWithAForwardClockForgetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := 2 * time.Hour
+		right := time.Now().Add(-ahead)
+		rev := auth.Revocation{Token: "filed", At: right, Until: right.Add(time.Hour), Alone: true}
+		path := filepath.Join(t.TempDir(), "revocations.json")
+		if err := loadRevocations(t, path).Add(rev); err != nil {
+			t.Fatal(err)
+		}
+		r := loadRevocations(t, path)
+		var behind atomic.Int64
+		r.wall = func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { r.run(ctx) })
+		rev.Token = "stored"
+		r.stored(rev, 1)
+		time.Sleep(5 * time.Minute)
+		behind.Store(int64(ahead))
+		time.Sleep(settleFor / 2)
+		for _, token := range []string{"filed", "stored"} {
+			if !r.Revoked(right, auth.RevocationKey{Token: token}) {
+				t.Errorf("the token %q is valid again; want it revoked", token)
+			}
+		}
+		if list := r.toRemove(); len(list) > 0 {
+			t.Errorf("the revocations %v are to be removed from the store; want none", list)
+		}
+		time.Sleep(settleFor)
+		synctest.Wait()
+		if list := r.List(); len(list) > 0 {
+			t.Errorf("after the end of all revoked tokens, the revocations %v are left; want none", list)
+		}
+		cancel()
+		running.Wait()
+	})
 }
 
 // TestRevocationsConverge adds revocations at three relays and exchanges their lists in random
