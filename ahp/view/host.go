@@ -24,7 +24,7 @@ type Host struct {
 	key     func(uri string) string
 	changes atomic.Uint64 // increases whenever a URI may have been removed from its owner
 	servers atomic.Bool   // the host has named an MCP server's channel
-	forgot  atomic.Bool   // owners were removed for lack of room
+	forgot  atomic.Bool   // owners, or lists of what they own, were removed for lack of room
 
 	mu       sync.Mutex // guards the fields below
 	seq      int64      // the highest serverSeq on any connection
@@ -67,7 +67,10 @@ func (h *Host) forgetLocked() {
 	h.owned = newLRU(maxOwned, forgets)
 	h.named = newLRU[string, *owned](maxOwned, nil)
 	h.prefixes = newLRU(maxPrefixes, forgets)
-	h.lists = newLRU(maxOwned, func(_ listKey, when stamp) { h.floor = later(h.floor, when) })
+	h.lists = newLRU(maxOwned, func(_ listKey, when stamp) {
+		h.floor = later(h.floor, when) // older statements about owners do not count any more
+		h.forgot.Store(true)
+	})
 	h.canvases = newLRU[string, Canvas](maxCanvases, nil)
 	h.clients = newLRU(maxClients, func(_ clientKey, c *client) { h.kept -= c.weight })
 	h.kept = 0

@@ -108,7 +108,7 @@ func (h *Host) holdsLocked(uri string, l *link) (holds bool, said stamp) {
 	if l.thing == Terminal {
 		key.of = uri
 	}
-	listed, ok := h.lists.Peek(key)
+	listed, ok := h.lists.Get(key) // a list in use stays
 	if !ok {
 		listed = h.floor
 	}

@@ -164,32 +164,46 @@ func TestNewChatsNameNoOtherSession(t *testing.T) {
 	}
 }
 
-// TestChatsOfForgottenSessionsAreHidden: a host names more chats than are remembered, after those
-// of a private session and of a visible one. A client that may not see the private session must
-// not get its chat. It gets the visible session's chat when it has read that session's state.
+// TestChatsOfForgottenSessionsAreHidden: a host names more chats than are remembered, or shows more
+// chats' states, after those of a private session and of a visible one. A client that may not see the
+// private session must not get its chat. It gets the visible session's chat when it has read that
+// session's state, and goes on to get messages of a chat in use.
 func TestChatsOfForgottenSessionsAreHidden(t *testing.T) {
-	h := view.NewHost(gate.Key)
-	all := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), h)}
-	seq := 0
-	add := func(session, chat string) {
-		seq++
-		all.host(fmt.Sprintf(`{"method":"action","params":{"channel":%q,"action":{"type":"session/chatAdded","chat":{"resource":%q}},"serverSeq":%d}}`, session, chat, seq))
+	for name, more := range map[string]func(all *conn, add func(session, chat string), chat string){
+		"chats": func(_ *conn, add func(session, chat string), chat string) { add("mock:/3", chat) },
+		"states": func(all *conn, _ func(session, chat string), chat string) {
+			all.ask("subscribe", fmt.Sprintf(`{"channel":%q}`, chat), fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"turns":[]},"fromSeq":10}}`, chat))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := view.NewHost(gate.Key)
+			all := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), h)}
+			seq := 0
+			add := func(session, chat string) {
+				seq++
+				all.host(fmt.Sprintf(`{"method":"action","params":{"channel":%q,"action":{"type":"session/chatAdded","chat":{"resource":%q}},"serverSeq":%d}}`, session, chat, seq))
+			}
+			policy := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
+			policy.Hidden = []string{"mock:/2"}
+			c := &conn{TB: t, gate: chainOf(policy, h)}
+			add("mock:/1", "ahp-chat:/visible")
+			add("mock:/2", "ahp-chat:/private")
+			c.want("a chat of a visible session", c.subscribes("ahp-chat:/visible"), true)
+			c.want("a chat of a private session", c.subscribes("ahp-chat:/private"), false)
+			c.ask("subscribe", `{"channel":"mock:/5"}`, `{"snapshot":{"resource":"mock:/5","state":{"chats":[{"resource":"ahp-chat:/used"}]},"fromSeq":5}}`)
+			for i := range 18 << 10 {
+				more(all, add, fmt.Sprint("ahp-chat:/", i))
+				if i%1000 == 0 {
+					c.want("a message of a visible chat in use", c.hears("ahp-chat:/used"), true)
+				}
+			}
+			c.want("the private session's chat, forgotten", c.subscribes("ahp-chat:/private"), false)
+			state := c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":{"chats":[{"resource":"ahp-chat:/visible"}]},"fromSeq":20000}}`)
+			c.want("the visible session's chat in its state", strings.Contains(state, "ahp-chat:/visible"), true)
+			c.want("the visible session's chat, named again", c.subscribes("ahp-chat:/visible"), true)
+			c.want("a session", c.subscribes("mock:/4"), true)
+		})
 	}
-	policy := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
-	policy.Hidden = []string{"mock:/2"}
-	c := &conn{TB: t, gate: chainOf(policy, h)}
-	add("mock:/1", "ahp-chat:/visible")
-	add("mock:/2", "ahp-chat:/private")
-	c.want("a chat of a visible session", c.subscribes("ahp-chat:/visible"), true)
-	c.want("a chat of a private session", c.subscribes("ahp-chat:/private"), false)
-	for i := range 16 << 10 {
-		add("mock:/3", fmt.Sprint("ahp-chat:/", i))
-	}
-	c.want("the private session's chat, forgotten", c.subscribes("ahp-chat:/private"), false)
-	state := c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":{"chats":[{"resource":"ahp-chat:/visible"}]},"fromSeq":20000}}`)
-	c.want("the visible session's chat in its state", strings.Contains(state, "ahp-chat:/visible"), true)
-	c.want("the visible session's chat, named again", c.subscribes("ahp-chat:/visible"), true)
-	c.want("a session", c.subscribes("mock:/4"), true)
 }
 
 // TestChatsOfPrivateSessionsAreHidden subscribes to chats with URIs that some hosts read as a chat of
