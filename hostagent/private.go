@@ -27,8 +27,9 @@ import (
 //
 // Without the member private, the request only lists. The host-agent answers; the host
 // never receives it. When a session becomes private, the host-agent ends all connections of
-// other subjects or at the level look, so they reconnect under the new rules. Relays keep no last
-// state of private sessions, and notify only their owner. At the level look, viewers may
+// other subjects or at the level look, so they reconnect under the new rules. It refuses clients
+// whose token names private sessions only, and relays do not report that these have joined. Relays keep
+// no last state of private sessions, and notify only their owner. At the level look, viewers may
 // share a connection, so they never see private sessions. People who operate the host can
 // still read a private session's files and use its terminals.
 
@@ -143,6 +144,15 @@ func (p *privateSessions) hidden(open routing.Open) (list []string) {
 		}
 	}
 	return list
+}
+
+// privateReason is the close reason for a client whose token names private sessions only.
+const privateReason = "the session is private"
+
+// namesHidden reports whether a client's token names only channels that are hidden from it, as the
+// token of a link to a private session does.
+func namesHidden(open routing.Open, hidden []string) bool {
+	return len(open.Channels) > 0 && !slices.ContainsFunc(open.Channels, func(uri string) bool { return !slices.Contains(hidden, gate.Key(uri)) })
 }
 
 // A privateGate answers a client's requests about its private sessions.

@@ -139,3 +139,40 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 		t.Errorf("the file of private sessions has %s, %v; want valid JSON", data, err)
 	}
 }
+
+// TestLinkToAPrivateSessionIsRefused connects with tokens that name sessions, as links' do, before and
+// after one of these is private. When a token names private sessions only, the client must be refused
+// before the relay hears that it was admitted: the relay tells others who has joined a session.
+func TestLinkToAPrivateSessionIsRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.host.set(func() { w.host.answers = hostWithSessions })
+		enter := func(subject string, channels ...string) *remote {
+			r := w.openAs(w.relay, routing.Open{ID: "c-" + subject + fmt.Sprint(len(w.remotes)), Subject: subject, Access: "write", Channels: channels})
+			if _, code := r.said(); code == 0 {
+				r.send(greeting("initialize", "client-"+subject))
+			}
+			return r
+		}
+		if visitor := enter("link-1", "s:/1"); !visitor.ready {
+			t.Fatal("a link's visitor is not admitted while the session is visible; want it admitted")
+		}
+		if _, err := w.agent.private.set("ada", "s:/1", true, []string{"ahp-chat:/1"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, channels := range [][]string{{"s:/1"}, {"s:/1", "ahp-chat:/1"}} {
+			visitor := enter("link-2", channels...)
+			visitor.wantClosed(ahp.CloseForbidden, privateReason)
+			if visitor.ready {
+				t.Errorf("the visitor of a link to %q is admitted; want it refused", channels)
+			}
+		}
+		for _, channels := range [][]string{{"s:/2"}, {"s:/1", "s:/2"}, {"s:/*"}, nil} {
+			if !enter("link-3", channels...).ready {
+				t.Errorf("a client with a token for %q is refused; want it admitted", channels)
+			}
+		}
+		if !enter("ada", "s:/1").ready {
+			t.Error("the session's owner is refused; want her admitted")
+		}
+	})
+}
