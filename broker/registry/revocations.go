@@ -40,6 +40,10 @@ const (
 // ErrTooManyRevocations reports that MaxRevocations is reached.
 var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are revoked; new keys end all tokens")
 
+// ErrNotSaved reports a revocation that is in force, but not in the file. The Revocations try again
+// to write it.
+var ErrNotSaved = errors.New("revoked, but not saved: until the relay can write to its disk, a restart may end the revocation")
+
 // Revocations is the set of revocations that one relay knows. Only revocations of
 // expired tokens are ever removed, so after two separated relays have met, both have
 // the union. It is safe for concurrent use.
@@ -105,8 +109,7 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 // Add adds a revocation. When Add returns, the revocation has taken effect at this
 // relay, is in its file, and has been sent to all connected relays. The error is
 // ErrTooManyRevocations if the set is full, or if rev.By has as many revocations as are free
-// for people; else it reports that rev is invalid or that the
-// file could not be written.
+// for people; else it reports that rev is invalid, or wraps ErrNotSaved.
 func (r *Revocations) Add(rev auth.Revocation) error {
 	_, err := r.add(rev, MaxRevocations, func(auth.Revocation) bool { return true })
 	return err
@@ -114,7 +117,7 @@ func (r *Revocations) Add(rev auth.Revocation) error {
 
 // Spend revokes a single token, and reports whether it was valid before. If two calls at
 // one relay name the same token, only the first returns true. The errors are those of Add. With
-// true, an error means only that the file could not be written; the Revocations try again.
+// true, an error wraps ErrNotSaved.
 func (r *Revocations) Spend(token string, expires time.Time) (first bool, err error) {
 	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires, Alone: true}, MaxRevocations/2, func(was auth.Revocation) bool { return was.Token == "" })
 }
@@ -146,7 +149,10 @@ func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Re
 		}
 	}
 	r.notify()
-	return true, r.save()
+	if err := r.save(); err != nil {
+		return true, fmt.Errorf("%w: %w", ErrNotSaved, err)
+	}
+	return true, nil
 }
 
 // mergeAllLocked adds a revocation, and the revocation of grants that derive from it.

@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -73,7 +72,7 @@ func (a *API) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, registry.ErrTooManyRevocations):
 		authn.WriteError(w, http.StatusInsufficientStorage, err)
 	case err != nil:
-		authn.WriteError(w, http.StatusInternalServerError, fmt.Errorf("revoked, but not saved: the revocation ends when this relay stops: %w", err))
+		authn.WriteError(w, http.StatusInternalServerError, err)
 	default:
 		authn.WriteJSON(w, http.StatusOK, rev)
 	}

@@ -61,12 +61,16 @@ type ShownDevice struct {
 // failed responds with an error that is the relay's fault, or after which the caller may try
 // again.
 func (a *base) failed(w http.ResponseWriter, err error) {
-	if errors.Is(err, people.ErrAway) || errors.Is(err, registry.ErrTooManyRevocations) {
+	switch {
+	case errors.Is(err, people.ErrAway), errors.Is(err, registry.ErrTooManyRevocations):
 		authn.WriteError(w, http.StatusServiceUnavailable, err)
-		return
+	case errors.Is(err, registry.ErrNotSaved):
+		a.Log.Error("revocation not saved", "error", err)
+		authn.WriteError(w, http.StatusInternalServerError, registry.ErrNotSaved)
+	default:
+		a.Log.Error("store of people unusable", "error", err)
+		authn.WriteError(w, http.StatusInternalServerError, errors.New("the relay cannot use its store of people; see its log"))
 	}
-	a.Log.Error("store of people unusable", "error", err)
-	authn.WriteError(w, http.StatusInternalServerError, errors.New("the relay cannot use its store of people; see its log"))
 }
 
 // mayNotGrant responds to a person whose present authority is unknown or has ended.
@@ -97,12 +101,14 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 	alone = alone || device.ID == own
 	a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Token: device.ID, Address: a.Caller.Address(r), Detail: "device of " + device.Subject + ": " + device.Name})
 	err = a.endDevice(who.Tenant, device.ID, alone)
+	if err == nil || errors.Is(err, registry.ErrNotSaved) { // the device has no access any more
+		if err := a.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) {
+			a.Log.Warn("removed device not deleted", "device", device.ID, "error", err)
+		}
+	}
 	if err != nil {
 		a.failed(w, err)
 		return
-	}
-	if err := a.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) { // the device has no access any more
-		a.Log.Warn("removed device not deleted", "device", device.ID, "error", err)
 	}
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }

@@ -12,6 +12,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/auth/people"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
 )
@@ -223,9 +224,13 @@ func (a *shares) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who pe
 
 // takeBack withdraws links at all relays.
 func (a *shares) takeBack(w http.ResponseWriter, r *http.Request, who people.Person, list ...people.Share) {
+	var unsaved error
 	for _, one := range list {
 		a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Host: one.Host, Token: one.ID, Address: a.Caller.Address(r), Detail: "link to " + one.Session})
 		err := a.Caller.Revoked.Add(auth.Revocation{Token: one.ID, At: time.Now().UTC(), Until: one.Expires, By: who.Tenant})
+		if errors.Is(err, registry.ErrNotSaved) {
+			unsaved, err = err, nil
+		}
 		if err == nil {
 			err = a.People.TakeBack(one.ID)
 		}
@@ -233,6 +238,10 @@ func (a *shares) takeBack(w http.ResponseWriter, r *http.Request, who people.Per
 			a.failed(w, err)
 			return
 		}
+	}
+	if unsaved != nil {
+		a.failed(w, unsaved)
+		return
 	}
 	authn.WriteJSON(w, http.StatusOK, map[string]int{"ended": len(list)})
 }

@@ -1,6 +1,7 @@
 package people
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/auth/people"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
 )
@@ -102,8 +104,8 @@ func (a *team) serveRemovePerson(w http.ResponseWriter, r *http.Request, who peo
 	for _, d := range devices { // also ends the tokens and links that the devices have made
 		err = errors.Join(err, a.endDevice(who.Tenant, d.ID, alone))
 	}
-	if err == nil {
-		err = a.People.Forget(who.Tenant, subject)
+	if !errors.Is(err, registry.ErrTooManyRevocations) {
+		err = cmp.Or(a.People.Forget(who.Tenant, subject), err)
 	}
 	if errors.Is(err, people.ErrNone) {
 		authn.WriteError(w, http.StatusNotFound, err)

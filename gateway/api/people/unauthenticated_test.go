@@ -46,16 +46,17 @@ type site struct {
 
 const siteURL = "https://relay.example.com"
 
-func newSite(t *testing.T) *site { return newSiteWith(t, new(memstore.Store)) }
+func newSite(t *testing.T) *site { return newSiteWith(t, new(memstore.Store), "") }
 
-// newSiteWith returns a site whose people are in a store.
-func newSiteWith(t *testing.T, store people.Store) *site {
+// newSiteWith returns a site whose people are in a store, and whose revocations are in a file; "":
+// in memory only.
+func newSiteWith(t *testing.T, store people.Store, revocations string) *site {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked, err := registry.LoadRevocations("", nil)
+	revoked, err := registry.LoadRevocations(revocations, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +391,7 @@ func (s *awayStore) Get(key string) ([]byte, error) {
 // the first case, because grants of a removed device end for good.
 func TestStandingIsUnknownWhileTheStoreIsAway(t *testing.T) {
 	store := &awayStore{}
-	s := newSiteWith(t, store)
+	s := newSiteWith(t, store, "")
 	c := s.caller("192.0.2.1").enter()
 	who := auth.Client{Tenant: "default", Subject: "ada", Device: c.in.Device, Key: c.key.Thumbprint()}
 	want := func(what string, wantGood bool, wantErr error) {
@@ -414,7 +415,7 @@ func TestStandingIsUnknownWhileTheStoreIsAway(t *testing.T) {
 // link. Otherwise it must say that the link is over.
 func TestUnknownLinksWaitForTheStore(t *testing.T) {
 	store := &awayStore{}
-	c := newSiteWith(t, store).caller("192.0.2.1")
+	c := newSiteWith(t, store, "").caller("192.0.2.1")
 	for away, want := range map[error]int{nil: http.StatusBadRequest, people.ErrAway: http.StatusServiceUnavailable} {
 		store.away = away
 		if status, said := c.post("/auth/share", `{"link":"x"}`, nil); status != want {
