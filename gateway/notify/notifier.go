@@ -87,6 +87,7 @@ type Delivery struct {
 	Kind    notice.Kind `json:"kind"`
 	Host    string      `json:"host"`
 	Session string      `json:"session,omitempty"`
+	Only    string      `json:"only,omitempty"` // as in [notice.Event]
 	At      time.Time   `json:"at"`
 	Outcome Result      `json:"outcome"`
 	Why     string      `json:"why,omitempty"`
@@ -523,7 +524,7 @@ func (n *Notifier) end(job *Job, o outcome) {
 		delete(n.backoff, job.Target)
 	}
 	n.mu.Unlock()
-	d := Delivery{ID: job.ID, Target: job.Target, Kind: job.Event.Kind, Host: job.Host, Session: job.Event.Session, At: now.UTC(), Outcome: o.result, Why: o.why}
+	d := Delivery{ID: job.ID, Target: job.Target, Kind: job.Event.Kind, Host: job.Host, Session: job.Event.Session, Only: job.Event.Only, At: now.UTC(), Outcome: o.result, Why: o.why}
 	if job.Withdrawn {
 		d.Why = cmp.Or(d.Why, "withdrawn")
 	}

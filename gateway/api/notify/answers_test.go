@@ -206,9 +206,9 @@ func TestLesserTokenDoesNotSeeTheTopic(t *testing.T) {
 	}
 }
 
-// TestDeliveriesAreOfPermittedEvents lists a person's latest deliveries with tokens that may see
-// all events, those of another host, and those of another session. Only the first gets the
-// delivery.
+// TestDeliveriesAreOfPermittedEvents lists a person's latest deliveries, one of them from a private
+// session, with tokens that may see all events, those of another host, those of another session, and
+// none of private sessions.
 func TestDeliveriesAreOfPermittedEvents(t *testing.T) {
 	s := newSite(t)
 	if _, err := s.notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Webhook, URL: "http://127.0.0.1/hook"}); err != nil {
@@ -216,20 +216,23 @@ func TestDeliveriesAreOfPermittedEvents(t *testing.T) {
 	}
 	s.Board.Take("t", "server", notice.Report{Instance: "agent", Seq: 1, Events: []notice.Event{
 		{ID: notice.ID("s:/secret", "done"), Kind: notice.Done, Session: "s:/secret", At: time.Now()},
+		{ID: notice.ID("s:/private", "done"), Kind: notice.Done, Session: "s:/private", Only: "ada", At: time.Now()},
 	}})
-	natssite.Eventually(t, "the event is delivered", func() bool { return len(s.notifier.Deliveries("t", "ada")) == 1 })
+	natssite.Eventually(t, "the events are delivered", func() bool { return len(s.notifier.Deliveries("t", "ada")) == 2 })
 	for name, test := range map[string]struct {
-		change func(*auth.Client)
-		shows  bool
+		change         func(*auth.Client)
+		shows, private bool
 	}{
-		"all":             {func(*auth.Client) {}, true},
-		"another host":    {func(c *auth.Client) { c.Hosts = []string{"laptop"} }, false},
-		"another session": {func(c *auth.Client) { c.Channels = []string{"s:/other"} }, false},
+		"all":             {func(*auth.Client) {}, true, true},
+		"another host":    {func(c *auth.Client) { c.Hosts = []string{"laptop"} }, false, false},
+		"another session": {func(c *auth.Client) { c.Channels = []string{"s:/other"} }, false, false},
+		"the level look":  {func(c *auth.Client) { c.Access = auth.AccessRead }, true, false},
 	} {
 		who := ada
 		test.change(&who)
-		if got := s.send(t, who, "GET", "/api/notify", "").Body.String(); strings.Contains(got, "s:/secret") != test.shows {
-			t.Errorf("a token for %s gets %s; want the delivery: %v", name, got, test.shows)
+		got := s.send(t, who, "GET", "/api/notify", "").Body.String()
+		if strings.Contains(got, "s:/secret") != test.shows || strings.Contains(got, "s:/private") != test.private {
+			t.Errorf("a token for %s gets %s; want the delivery: %v, and that of the private session: %v", name, got, test.shows, test.private)
 		}
 	}
 }

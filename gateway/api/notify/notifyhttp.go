@@ -98,7 +98,7 @@ func (a *API) serveNotify(w http.ResponseWriter, _ *http.Request, who auth.Clien
 		PushKey: a.notifier.PushKey(), Mail: a.notifier.SendsMail(), URL: a.notifier.PublicURL(), Deliveries: []notify.Delivery{},
 	}
 	for _, d := range a.notifier.Deliveries(who.Tenant, who.Subject) {
-		if d.Kind == notice.Test || notify.MayHear(who, who.Tenant, d.Host, &notice.Event{Session: d.Session}) {
+		if d.Kind == notice.Test || notify.MayHear(who, who.Tenant, d.Host, &notice.Event{Session: d.Session, Only: d.Only}) {
 			shown.Deliveries = append(shown.Deliveries, d)
 		}
 	}
