@@ -76,9 +76,7 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &dataDir{path: path, lock: f}
-	if err := atomicfile.KeepOwner(path, f.Name()); err != nil {
-		return nil, errors.Join(fmt.Errorf("data directory: %w", err), f.Close())
-	}
+	_ = atomicfile.KeepOwner(path, f.Name()) // root in a container may lack this right; the lock works nevertheless
 	locked, err := auth.LockFile(f)
 	if err != nil {
 		err = fmt.Errorf("data directory %s %w (%w); give each relay its own, with a copy of the keys to serve the same hosts", path, ErrInUse, err)
