@@ -37,8 +37,8 @@ type Revocation struct {
 	// all that At covers.
 	Derived time.Time `json:"derived,omitzero"`
 
-	// By is the tenant whose people have decided this; "" stands for operators and relays.
-	// The revocations of a tenant's people leave room for others.
+	// By is the tenant whose people have decided this, or whose token is used up; "" stands for
+	// operators. The revocations of a tenant leave room for others.
 	By string `json:"by,omitempty"`
 }
 

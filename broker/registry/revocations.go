@@ -19,11 +19,12 @@ import (
 
 // Bounds for revocations.
 const (
-	// MaxRevocations bounds the revocations at a relay. Half of them are reserved for
-	// Add, and a quarter for operators: see [auth.Revocation.By]. Revocations from other
-	// relays count too, but are always accepted.
-	MaxRevocations = 1 << 18
-	maxOfPeople    = MaxRevocations / 4 * 3
+	// MaxRevocations bounds the revocations at a relay. A quarter of them is reserved for
+	// operators. Of the rest, a tenant may have as many as are free ([auth.Revocation.By]), and use
+	// up a token if it has at most half as many as are free. Revocations from other relays count
+	// too, but are always accepted.
+	MaxRevocations = 1 << 19
+	maxOfTenants   = MaxRevocations / 4 * 3
 
 	// revocationBacklog bounds the waiting messages from other relays. A lost
 	// revocation arrives later through the store.
@@ -109,28 +110,28 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 // Add adds a revocation. When Add returns, the revocation has taken effect at this
 // relay, is in its file, and has been sent to all connected relays. The error is
 // ErrTooManyRevocations if the set is full, or if rev.By has as many revocations as are free
-// for people; else it reports that rev is invalid, or wraps ErrNotSaved.
+// for tenants; else it reports that rev is invalid, or wraps ErrNotSaved.
 func (r *Revocations) Add(rev auth.Revocation) error {
-	_, err := r.add(rev, MaxRevocations, func(auth.Revocation) bool { return true })
+	_, err := r.add(rev, 1, func(auth.Revocation) bool { return true })
 	return err
 }
 
-// Spend revokes a single token, and reports whether it was valid before. If two calls at
+// Spend revokes a single token of a tenant, and reports whether it was valid before. If two calls at
 // one relay name the same token, only the first returns true. The errors are those of Add. With
 // true, an error wraps ErrNotSaved.
-func (r *Revocations) Spend(token string, expires time.Time) (first bool, err error) {
-	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires, Alone: true}, MaxRevocations/2, func(was auth.Revocation) bool { return was.Token == "" })
+func (r *Revocations) Spend(tenant, token string, expires time.Time) (first bool, err error) {
+	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires, Alone: true, By: tenant}, 2, func(was auth.Revocation) bool { return was.Token == "" })
 }
 
-// add adds a revocation if wanted accepts the existing one and the set has less than
-// most revocations.
-func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Revocation) bool) (news bool, err error) {
+// add adds a revocation if wanted accepts the existing one and there is room: rev.By must
+// have less than the given part of the free places, 1 for all of them and 2 for half.
+func (r *Revocations) add(rev auth.Revocation, part int, wanted func(was auth.Revocation) bool) (news bool, err error) {
 	if err := rev.Check(); err != nil {
 		return false, err
 	}
 	r.mu.Lock()
 	was, known := r.entries[rev.Key()]
-	full := !known && (len(r.entries) >= most || rev.By != "" && r.by[rev.By] >= maxOfPeople-len(r.entries))
+	full := !known && (len(r.entries) >= MaxRevocations || rev.By != "" && r.by[rev.By]*part >= maxOfTenants-len(r.entries))
 	var told []auth.Revocation
 	if !full && wanted(was) {
 		told = r.mergeAllLocked(rev)

@@ -174,24 +174,20 @@ func TestRevocationsAreBounded(t *testing.T) {
 			r.entries[rev.Key()] = rev
 		}
 	}
-	fill(MaxRevocations/2 - 1)
-	if first, err := r.Spend("last", now); !first || err != nil {
-		t.Errorf("Spend of the last free place = %v, %v; want true", first, err)
+	if first, err := r.Spend("t", "last", now); !first || err != nil {
+		t.Errorf("Spend = %v, %v; want true", first, err)
 	}
-	if first, err := r.Spend("more", now); first || !errors.Is(err, ErrTooManyRevocations) {
-		t.Errorf("Spend beyond the bound = %v, %v; want ErrTooManyRevocations", first, err)
-	}
-	if first, err := r.Spend("last", now); first || err != nil {
-		t.Errorf("a second Spend of the last token = %v, %v; want false", first, err)
+	if first, err := r.Spend("t", "last", now); first || err != nil {
+		t.Errorf("a second Spend of the token = %v, %v; want false", first, err)
 	}
 	fill(MaxRevocations - 1)
 	if err := r.Add(auth.Revocation{Token: "last of all", At: now}); err != nil {
-		t.Errorf("an operator's revocation, when used tokens fill half of the list: %v; want no error", err)
+		t.Errorf("an operator's revocation in the last place: %v; want no error", err)
 	}
 	if err := r.Add(auth.Revocation{Token: "more", At: now}); !errors.Is(err, ErrTooManyRevocations) {
 		t.Errorf("Add to a full list = %v; want %v", err, ErrTooManyRevocations)
 	}
-	if err := r.Add(auth.Revocation{Token: "0", At: now.Add(time.Hour)}); err != nil {
+	if err := r.Add(auth.Revocation{Token: "1", At: now.Add(time.Hour)}); err != nil {
 		t.Errorf("a revocation of a known token in a full list: %v; want no error", err)
 	}
 	r.receive([]auth.Revocation{{Token: "other relay's", At: now}})
@@ -200,21 +196,33 @@ func TestRevocationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRevocationsOfATenantLeaveRoomForOthers: the people of a tenant revoke as many grants as they
-// can. Another tenant's people and the operators can still revoke. When the loud tenant's
-// revocations have expired, it has its room again, also after a restart.
+// TestRevocationsOfATenantLeaveRoomForOthers: the hosts of a tenant use up as many tokens as they can,
+// and then its people revoke as many grants as they can. Another tenant can still use tokens up and
+// revoke, and the operators can revoke. When the loud tenant's revocations have expired, it has its room
+// again, also after a restart.
 func TestRevocationsOfATenantLeaveRoomForOthers(t *testing.T) {
 	r := loadRevocations(t, "")
 	now := time.Now()
 	add := func(by string, i int) error {
 		return r.Add(auth.Revocation{Token: fmt.Sprint(by, i), At: now, Until: now.Add(time.Hour), Alone: true, By: by})
 	}
-	most := 0
+	spend := func(tenant string, i int) error {
+		_, err := r.Spend(tenant, fmt.Sprint("used", tenant, i), now.Add(time.Hour))
+		return err
+	}
+	used := 0
+	for spend("loud", used) == nil {
+		used++
+	}
+	most := used
 	for add("loud", most) == nil {
 		most++
 	}
-	if most != maxOfPeople/2 {
-		t.Errorf("the loud tenant's people have revoked %d grants; want %d", most, maxOfPeople/2)
+	if used != maxOfTenants/3 || most != maxOfTenants/2 {
+		t.Errorf("the loud tenant has used up %d tokens, and has %d revocations with these; want %d and %d", used, most, maxOfTenants/3, maxOfTenants/2)
+	}
+	if err := spend("quiet", 0); err != nil {
+		t.Errorf("another tenant's used token: %v; want room for it", err)
 	}
 	if err := add("quiet", 0); err != nil {
 		t.Errorf("another tenant's revocation: %v; want room for it", err)
@@ -222,7 +230,7 @@ func TestRevocationsOfATenantLeaveRoomForOthers(t *testing.T) {
 	if err := add("", 0); err != nil {
 		t.Errorf("an operator's revocation: %v; want room for it", err)
 	}
-	if err := r.Add(auth.Revocation{Token: "loud0", At: now}); err != nil || r.by["loud"] != most-1 {
+	if err := r.Add(auth.Revocation{Token: "usedloud0", At: now}); err != nil || r.by["loud"] != most-1 {
 		t.Errorf("an operator revokes what the loud tenant's people have revoked: %v, and these have %d; want %d", err, r.by["loud"], most-1)
 	}
 	r.prune(now.Add(2 * time.Hour))
@@ -239,7 +247,7 @@ func TestTokenIsSpentOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if first, err := r.Spend("ABC", time.Now().Add(time.Hour)); err != nil {
+			if first, err := r.Spend("t", "ABC", time.Now().Add(time.Hour)); err != nil {
 				t.Error(err)
 			} else if first {
 				firsts.Add(1)

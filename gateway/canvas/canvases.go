@@ -271,7 +271,7 @@ func (c *Canvases) isRevokedForGood(s *canvasSession) bool {
 		return false
 	}
 	if s.ID != "" && s.TokenExpires().Before(s.Expires) {
-		_, _ = c.Caller.Revoked.Spend(s.ID, s.Expires) // after an error, only the token's revocation counts
+		_, _ = c.Caller.Revoked.Spend(s.Tenant, s.ID, s.Expires) // after an error, only the token's revocation counts
 	}
 	return true
 }

@@ -208,7 +208,7 @@ var errTicketUsed = errors.New("ticket already used")
 
 // spend marks a ticket as used at all relays.
 func (c *Canvases) spend(grant *auth.CanvasGrant) error {
-	first, err := c.Caller.Revoked.Spend(grant.ID, grant.Expires)
+	first, err := c.Caller.Revoked.Spend(grant.Tenant, grant.ID, grant.Expires)
 	switch {
 	case first: // also if the disk is full
 		return nil

@@ -48,7 +48,7 @@ func (a *API) serveEnroll(w http.ResponseWriter, r *http.Request) {
 		authn.WriteJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
 		return
 	}
-	first, err := a.Caller.Revoked.Spend(host.ID, host.Expires)
+	first, err := a.Caller.Revoked.Spend(host.Tenant, host.ID, host.Expires)
 	if err != nil {
 		a.Log.Error("enrolment token not recorded as used up", "tenant", host.Tenant, "host", host.Host, "error", err)
 	}
@@ -172,9 +172,9 @@ func (a *API) takeOver(host auth.Enrolment) error {
 	}
 	// Other relays must learn that this credential is in use before they learn that
 	// the previous one has ended.
-	_, err := a.Caller.Revoked.Spend(inUsePrefix+host.ID, host.Expires)
+	_, err := a.Caller.Revoked.Spend(host.Tenant, inUsePrefix+host.ID, host.Expires)
 	if err == nil {
-		_, err = a.Caller.Revoked.Spend(host.Replaces.ID, host.Replaces.Expires)
+		_, err = a.Caller.Revoked.Spend(host.Tenant, host.Replaces.ID, host.Replaces.Expires)
 	}
 	if err != nil {
 		a.Log.Error("credential renewal not recorded", "effect", "the previous credential stays valid", "tenant", host.Tenant, "host", host.Host, "error", err)
