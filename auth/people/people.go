@@ -230,15 +230,18 @@ func update[T any](s Store, key string, change func(old *T) (*T, error)) error {
 	})
 }
 
+// errDamaged reports a record that this relay cannot read.
+var errDamaged = errors.New("unreadable")
+
 // all returns the records of a type by their keys. It skips damaged records, which the
-// error names.
+// error names; it then wraps errDamaged.
 func all[T any](s Store, prefix string) (list map[string]T, err error) {
 	raws, err := s.All(prefix)
 	list = make(map[string]T, len(raws))
 	for key, raw := range raws {
 		var one T
 		if e := json.Unmarshal(raw, &one); e != nil {
-			err = errors.Join(err, fmt.Errorf("record %s: %w", key, e))
+			err = errors.Join(err, fmt.Errorf("record %s is %w: %w", key, errDamaged, e))
 			continue
 		}
 		list[key] = one
@@ -297,17 +300,19 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 // no room for others. Requests for access do not count: they have a bound of their own, and
 // name any tenant without proof.
 func (d *Directory) roomIn(tenant string) error {
-	found, err := all[struct {
-		Tenant string
-		Person struct{ Tenant string } // in an invitation
-	}](d.store, "")
+	raws, err := d.store.All("")
 	own := 0
-	for key, one := range found {
+	for key, raw := range raws {
+		var one struct {
+			Tenant string
+			Person struct{ Tenant string } // in an invitation
+		}
+		_ = json.Unmarshal(raw, &one) // a damaged record takes room, whoever has it
 		if !strings.HasPrefix(key, requestPrefix) && (one.Tenant == tenant || one.Person.Tenant == tenant) {
 			own++
 		}
 	}
-	if own >= MaxRecords-len(found) {
+	if own >= MaxRecords-len(raws) {
 		return ErrFull
 	}
 	return err

@@ -113,7 +113,7 @@ func TestUnreadableRecordStopsNoLink(t *testing.T) {
 		}
 		secrets = append(secrets, secret)
 	}
-	if err := store.Update(sharePrefix+"broken", func([]byte) ([]byte, error) { return []byte(`{"id":1}`), nil }); err != nil {
+	if err := store.Update(sharePrefix+"broken", func([]byte) ([]byte, error) { return []byte(`{"id":1,"tenant":1}`), nil }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"one", "two"} {
@@ -123,6 +123,12 @@ func TestUnreadableRecordStopsNoLink(t *testing.T) {
 	}
 	if _, err := d.Follow("unknown"); !errors.Is(err, ErrNone) {
 		t.Errorf("a link that does not exist: %v; want ErrNone", err)
+	}
+	if list, err := d.Shares("default", "owner"); len(list) != 2 || err != nil {
+		t.Errorf("the list has %d links, %v; want 2 and no error", len(list), err)
+	}
+	if _, err := d.Keep(Share{ID: "three", Tenant: "default", By: "owner", Host: "desk", Expires: time.Now().Add(time.Hour)}); err != nil {
+		t.Errorf("a further link: %v; want no error", err)
 	}
 }
 

@@ -98,6 +98,9 @@ func (d *Directory) Follow(secret string) (Share, error) {
 // those of all people in the tenant.
 func (d *Directory) Shares(tenant, by string) ([]Share, error) {
 	found, err := all[Share](d.store, sharePrefix)
+	if errors.Is(err, errDamaged) { // one damaged record must not stop all others
+		err = nil
+	}
 	list := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(s Share) bool {
 		return d.now().After(s.Expires) || s.Tenant != tenant || by != "" && s.By != by || d.Revoked(tenant, s.Origins)
 	})
