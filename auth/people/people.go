@@ -289,7 +289,7 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 	if out >= maxInvitesOut {
 		return "", ErrTooMany
 	}
-	if err := d.roomIn(i.Person.Tenant); err != nil {
+	if err := d.roomOf(&i)(i.Person.Tenant); err != nil {
 		return "", err
 	}
 	secret = rand.Text()
@@ -318,11 +318,21 @@ func (d *Directory) roomIn(tenant string) error {
 	return err
 }
 
-// newPerson returns ErrFull if a person is new and there is no room in the tenant.
-func (d *Directory) newPerson(tenant, subject string) error {
+// roomOf returns the function that checks whether there is room for what an invitation adds. An
+// operator's invitation, which derives from no grant, needs no room in the tenant: it is the way
+// into a tenant whose people have used up all room.
+func (d *Directory) roomOf(i *Invite) func(tenant string) error {
+	if len(i.Person.Origins) == 0 {
+		return func(string) error { return nil }
+	}
+	return d.roomIn
+}
+
+// newPerson returns room's error if a person is new.
+func (d *Directory) newPerson(tenant, subject string, room func(tenant string) error) error {
 	_, err := get[Person](d.store, personKey(tenant, subject))
 	if errors.Is(err, ErrNone) {
-		return d.roomIn(tenant)
+		return room(tenant)
 	}
 	return err
 }
@@ -361,7 +371,7 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 		return Device{}, err
 	}
 	device.Tenant, device.Subject, device.Origins = invite.Person.Tenant, invite.Person.Subject, invite.Person.Origins
-	if device, err = d.add(device); err != nil {
+	if device, err = d.add(device, d.roomOf(&invite)); err != nil {
 		return Device{}, err
 	}
 	_ = d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }) // after an error, the invitation stays, used up, until it expires
@@ -387,7 +397,7 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 			return ErrUsed
 		}
 	}
-	if err := d.newPerson(person.Tenant, person.Subject); err != nil {
+	if err := d.newPerson(person.Tenant, person.Subject, d.roomOf(invite)); err != nil {
 		return err
 	}
 	return update(d.store, personKey(person.Tenant, person.Subject), func(old *Person) (*Person, error) {
@@ -407,7 +417,7 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 // SignIn gives a device access after its person has signed in at an identity provider.
 func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	p.Name = Clean(p.Name)
-	if err := errors.Join(p.check(), d.newPerson(p.Tenant, p.Subject)); err != nil {
+	if err := errors.Join(p.check(), d.newPerson(p.Tenant, p.Subject, d.roomIn)); err != nil {
 		return Device{}, err
 	}
 	err := update(d.store, personKey(p.Tenant, p.Subject), func(old *Person) (*Person, error) {
@@ -423,7 +433,7 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 		return Device{}, err
 	}
 	device.Tenant, device.Subject = p.Tenant, p.Subject
-	return d.add(device)
+	return d.add(device, d.roomIn)
 }
 
 // errByRemoved reports that the device that gave access was removed, or that an origin of
@@ -446,9 +456,9 @@ func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error 
 	return err
 }
 
-// add stores a new device. If the person already has a device with the same key, that
+// add stores a new device, if there is room for it. If the person already has a device with the same key, that
 // device gets the new level instead.
-func (d *Directory) add(device Device) (Device, error) {
+func (d *Directory) add(device Device, room func(tenant string) error) (Device, error) {
 	if err := auth.CheckThumbprint(device.Key); err != nil {
 		return Device{}, err
 	}
@@ -475,7 +485,7 @@ func (d *Directory) add(device Device) (Device, error) {
 	if len(theirs) >= maxOfPerson {
 		return Device{}, ErrTooMany
 	}
-	if err := d.roomIn(device.Tenant); err != nil {
+	if err := room(device.Tenant); err != nil {
 		return Device{}, err
 	}
 	device.ID, device.Added = newDeviceID(), d.now().UTC()
