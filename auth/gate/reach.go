@@ -446,7 +446,7 @@ func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 const chatScheme = "ahp-chat:"
 
 // ofSessions begin the URIs of channels that belong to a session.
-var ofSessions = []string{chatScheme, "ahp-canvas:", "ahp-changeset:"}
+var ofSessions = []string{chatScheme, "ahp-canvas:", "ahp-changeset:", ahp.MCPScheme}
 
 // judgeNew refuses a new chat whose URI may name something that is out of reach: a session,
 // or another session's chat. The host might otherwise show it to the client.

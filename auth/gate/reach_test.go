@@ -166,7 +166,7 @@ func TestNewChatsNameNoOtherSession(t *testing.T) {
 
 // TestChatsOfForgottenSessionsAreHidden: a host names more chats than are remembered, or shows more
 // chats' states, after those of a private session and of a visible one. A client that may not see the
-// private session must not get its chat. It gets the visible session's chat when it has read that
+// private session must not get its chat, nor its MCP server. It gets the visible session's chat when it has read that
 // session's state, and goes on to get messages of a chat in use.
 func TestChatsOfForgottenSessionsAreHidden(t *testing.T) {
 	for name, more := range map[string]func(all *conn, add func(session, chat string), chat string){
@@ -190,6 +190,14 @@ func TestChatsOfForgottenSessionsAreHidden(t *testing.T) {
 			add("mock:/2", "ahp-chat:/private")
 			c.want("a chat of a visible session", c.subscribes("ahp-chat:/visible"), true)
 			c.want("a chat of a private session", c.subscribes("ahp-chat:/private"), false)
+			server := func(session, channel string) {
+				seq++
+				all.host(fmt.Sprintf(`{"method":"action","params":{"channel":%q,"action":{"type":"session/mcpServerStateChanged","channel":%q},"serverSeq":%d}}`, session, channel, seq))
+			}
+			server("mock:/1", "mcp://visible")
+			server("mock:/2", "mcp://private")
+			c.want("a server of a visible session", c.passes("tools/call", `{"channel":"mcp://visible"}`), true)
+			c.want("a server of a private session", c.passes("tools/call", `{"channel":"mcp://private"}`), false)
 			c.ask("subscribe", `{"channel":"mock:/5"}`, `{"snapshot":{"resource":"mock:/5","state":{"chats":[{"resource":"ahp-chat:/used"}]},"fromSeq":5}}`)
 			for i := range 18 << 10 {
 				more(all, add, fmt.Sprint("ahp-chat:/", i))
@@ -198,6 +206,10 @@ func TestChatsOfForgottenSessionsAreHidden(t *testing.T) {
 				}
 			}
 			c.want("the private session's chat, forgotten", c.subscribes("ahp-chat:/private"), false)
+			c.want("the private session's server, forgotten", c.passes("tools/call", `{"channel":"mcp://private"}`), false)
+			seq = 20000
+			server("mock:/1", "mcp://visible")
+			c.want("the visible session's server, named again", c.passes("tools/call", `{"channel":"mcp://visible"}`), true)
 			state := c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":{"chats":[{"resource":"ahp-chat:/visible"}]},"fromSeq":20000}}`)
 			c.want("the visible session's chat in its state", strings.Contains(state, "ahp-chat:/visible"), true)
 			c.want("the visible session's chat, named again", c.subscribes("ahp-chat:/visible"), true)
