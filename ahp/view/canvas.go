@@ -70,4 +70,7 @@ func (h *Host) canvasLocked(f *Fact) {
 		c.ContentURI, _ = ahp.Text(m[1].Raw)
 	}
 	h.canvases.Add(f.Of, c)
+	if c.Instance != "" {
+		h.linkLocked(contentScheme+"/"+c.Instance, link{of: f.Of, thing: Content, when: f.when})
+	}
 }

@@ -25,6 +25,7 @@ type Host struct {
 	changes atomic.Uint64 // increases whenever a URI may have been removed from its owner
 	servers atomic.Bool   // the host has named an MCP server's channel
 	forgot  atomic.Bool   // owners, or lists of what they own, were removed for lack of room
+	content atomic.Bool   // named content was removed for lack of room
 
 	mu       sync.Mutex // guards the fields below
 	seq      int64      // the highest serverSeq on any connection
@@ -65,7 +66,7 @@ func (h *Host) forgetLocked() {
 	h.seq, h.floor, h.command = 0, stamp{}, nil
 	forgets := func(string, *owned) { h.forgot.Store(true) }
 	h.owned = newLRU(maxOwned, forgets)
-	h.named = newLRU[string, *owned](maxOwned, nil)
+	h.named = newLRU(maxOwned, func(string, *owned) { h.content.Store(true) })
 	h.prefixes = newLRU(maxPrefixes, forgets)
 	h.lists = newLRU(maxOwned, func(_ listKey, when stamp) {
 		h.floor = later(h.floor, when) // older statements about owners do not count any more
@@ -76,6 +77,7 @@ func (h *Host) forgetLocked() {
 	h.kept = 0
 	h.servers.Store(false)
 	h.forgot.Store(false)
+	h.content.Store(false)
 	h.changes.Add(1)
 }
 

@@ -141,6 +141,9 @@ func (h *Host) Owners(uri string) (list []string) {
 // known owners may have some.
 func (h *Host) Forgot() bool { return h.forgot.Load() }
 
+// ForgotContent reports whether the host has named more content than a Host remembers.
+func (h *Host) ForgotContent() bool { return h.content.Load() }
+
 // ContentOf returns the channels that name a URI as readable content. That does not make
 // the URI a channel.
 func (h *Host) ContentOf(uri string) []string { return h.naming(uri, Content) }

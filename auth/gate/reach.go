@@ -131,12 +131,16 @@ func (r *reach) judgeContent(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// judgeHidden refuses a URI of content that belongs to hidden channels.
+// judgeHidden refuses a URI of content that belongs to hidden channels, and canvas content that is not
+// remembered, until the host names it again.
 func (r *reach) judgeHidden(uri string) *refusal {
+	named := false
 	hides := func(u string) bool {
-		return slices.ContainsFunc(r.host.ContentOf(u), func(of string) bool { return r.hides(of, map[string]bool{}) })
+		of := r.host.ContentOf(u)
+		named = named || len(of) > 0
+		return slices.ContainsFunc(of, func(of string) bool { return r.hides(of, map[string]bool{}) })
 	}
-	if hides(uri) || above(Key(uri), hides) {
+	if hides(uri) || above(Key(uri), hides) || !named && r.host.ForgotContent() && contentRules[bareScheme(uri)] == byCanvas {
 		return notFor(uri, errOut)
 	}
 	if isFile(uri) {

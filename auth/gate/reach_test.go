@@ -218,6 +218,44 @@ func TestChatsOfForgottenSessionsAreHidden(t *testing.T) {
 	}
 }
 
+// TestContentOfForgottenCanvasesIsHidden: a host names the content of more canvases than are remembered,
+// after canvases of a private session and of a visible one. A client that may not see the private session
+// must not get its content. It gets the visible canvas's content when it has read that canvas's state.
+func TestContentOfForgottenCanvasesIsHidden(t *testing.T) {
+	for _, state := range []string{`{"instanceId":%q}`, `{"extensionId":"x","identity":{"instanceId":%q}}`} {
+		t.Run(state, func(t *testing.T) {
+			h := view.NewHost(gate.Key)
+			all := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), h)}
+			policy := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
+			policy.Hidden = []string{"mock:/2"}
+			c := &conn{TB: t, gate: chainOf(policy, h)}
+			show := func(c *conn, name string) {
+				canvas := "ahp-canvas:/" + name
+				c.ask("subscribe", fmt.Sprintf(`{"channel":%q}`, canvas), fmt.Sprintf(`{"snapshot":{"resource":%q,"state":`+state+`,"fromSeq":5}}`, canvas, name))
+			}
+			want := func(when, name string, want bool) {
+				t.Helper()
+				uri := "ahp-canvas-content:/" + name + "/index.html"
+				c.want(when+", content of "+name, c.passes("resourceRead", fmt.Sprintf(`{"channel":"ahp-root://","uri":%q}`, uri)), want)
+				c.want(when+", content of "+name+" at a canvas", c.passes("canvasReadResource", fmt.Sprintf(`{"channel":"ahp-canvas:/visible","uri":%q}`, uri)), want)
+			}
+			for session, canvas := range map[string]string{"mock:/1": "visible", "mock:/2": "private"} {
+				all.host(fmt.Sprintf(`{"method":"action","params":{"channel":%q,"action":{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/%s"}]},"serverSeq":4}}`, session, canvas))
+				show(all, canvas)
+			}
+			want("at first", "visible", true)
+			want("at first", "private", false)
+			want("at first", "unknown", true)
+			for i := range 16 << 10 {
+				show(all, fmt.Sprint(i))
+			}
+			want("forgotten", "private", false)
+			show(c, "visible")
+			want("named again", "visible", true)
+		})
+	}
+}
+
 // TestChatsOfPrivateSessionsAreHidden subscribes to chats with URIs that some hosts read as a chat of
 // a session. If this session is private, the gate must refuse them.
 func TestChatsOfPrivateSessionsAreHidden(t *testing.T) {
