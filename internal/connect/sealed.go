@@ -176,28 +176,13 @@ func (e *sealedEnd) open(frame []byte) (content sealed.Content, body []byte, don
 	return content, body, done, err
 }
 
-// live sends heartbeats until stop, and ends the connection if it is silent.
+// live sends heartbeats until stop, and ends the connection if it is silent. The two do not wait
+// for each other, because a relay that takes nothing blocks the heartbeats.
 func (e *sealedEnd) live() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.Tick(sealTick)
-		for beat := sealed.Beat / sealTick; ; beat-- {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick:
-			}
-			if !e.away() && time.Duration(e.silent.Add(1))*sealTick > sealSilence {
-				_ = e.present().CloseNow()
-				return
-			}
-			if beat <= 1 {
-				beat = sealed.Beat/sealTick + 1
-				_ = e.send(ctx, sealed.Heartbeat, sealed.AppendHeartbeat(e.opened.Load())) // the reader notices a failure too
-			}
-		}
-	})
+	running.Go(func() { e.beat(ctx) })
+	running.Go(func() { e.watch(ctx) })
 	var once sync.Once
 	e.stop = func() {
 		once.Do(cancel)
@@ -206,10 +191,46 @@ func (e *sealedEnd) live() (stop func()) {
 	return e.stop
 }
 
+// beat sends heartbeats until ctx ends. While a message is being sent, no heartbeat is needed.
+func (e *sealedEnd) beat(ctx context.Context) {
+	tick := time.Tick(sealed.Beat)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+		if e.mu.TryLock() {
+			_ = e.sendLocked(ctx, sealed.Heartbeat, sealed.AppendHeartbeat(e.opened.Load())) // the reader notices a failure too
+			e.mu.Unlock()
+		}
+	}
+}
+
+// watch ends the connection if it is silent, until ctx ends.
+func (e *sealedEnd) watch(ctx context.Context) {
+	tick := time.Tick(sealTick)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+		if !e.away() && time.Duration(e.silent.Add(1))*sealTick > sealSilence {
+			_ = e.present().CloseNow()
+			return
+		}
+	}
+}
+
 // send encrypts and sends a parcel.
 func (e *sealedEnd) send(ctx context.Context, content sealed.Content, body []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.sendLocked(ctx, content, body)
+}
+
+func (e *sealedEnd) sendLocked(ctx context.Context, content sealed.Content, body []byte) error {
 	if e.over {
 		return errLocalGone
 	}
