@@ -18,7 +18,7 @@ import (
 // other.
 var floors = [][]string{
 	{"internal/ablation", "internal/atomicfile"},
-	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/coalesce", "internal/dialhint", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/natslog", "internal/procgroup", "internal/retryafter", "internal/unauthenticated", "internal/wol"},
+	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/clock", "internal/coalesce", "internal/dialhint", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/natslog", "internal/procgroup", "internal/retryafter", "internal/unauthenticated", "internal/wol"},
 	{"ahp/view", "auth", "internal/acp", "internal/orphan", "internal/release", "internal/tracing"},
 	{"agenthost", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy", "internal/sealed"},
 	{"agenthost/acp", "agenthost/tasks", "auth/mcpgate", "broker", "broker/notice", "broker/remember", "broker/resume", "broker/wake", "routing"},

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ahprelay/internal/clock"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -86,12 +88,12 @@ type Conn struct {
 	standbys  *standbys    // keeps the second connection; nil: there is none
 	running   sync.WaitGroup
 	closing   atomic.Bool
-	lostAt    atomic.Int64          // when the connection was lost, Unix nanoseconds; 0: never
+	lostAt    clock.Time            // when the connection was lost
 	online    atomic.Bool           // between Connected or Reconnected and Disconnected
 	lost      atomic.Bool           // after the first Disconnected, while not online
 	lastError atomic.Pointer[error] // why the last attempt failed
 
-	after []atomic.Int64 // for each URL, the earliest time of the next attempt that its relay permits; Unix nanoseconds
+	after []clock.Time // for each URL, the earliest time of the next attempt that its relay permits
 
 	through atomic.Pointer[string] // URL of the WebSocket in use or being dialled; nil: none
 
@@ -163,7 +165,7 @@ func (c *Conn) connectedURL(nc *nats.Conn) string {
 }
 
 func (c *Conn) disconnected(err error) {
-	c.lostAt.Store(time.Now().UnixNano())
+	c.lostAt.Set(time.Now())
 	c.online.Store(false)
 	c.lost.Store(true)
 	if c.events.Disconnected != nil && !c.closing.Load() {
@@ -200,7 +202,7 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 		}
 	}
 	wait := RetryDelay(attempt)
-	if time.Since(time.Unix(0, c.lostAt.Load())) < quickTime {
+	if time.Since(c.lostAt.Get()) < quickTime {
 		wait = delayUpTo(attempt, quickCeiling)
 	}
 	var pause *PauseError
@@ -237,7 +239,7 @@ func (c *Conn) turnToNext() {
 func (c *Conn) obey(err error) {
 	var busy *busyError
 	if i := int(c.turn.Load()); errors.As(err, &busy) && i < len(c.after) {
-		c.after[i].Store(time.Now().Add(busy.after - rand.N(time.Second)).UnixNano())
+		c.after[i].Set(time.Now().Add(busy.after - rand.N(time.Second)))
 	}
 }
 
@@ -247,18 +249,18 @@ func (c *Conn) turnToReady(now time.Time) (wait time.Duration) {
 	if len(c.after) == 0 {
 		return 0
 	}
-	turn, first := int(c.turn.Load()), int64(math.MaxInt64)
-	best := turn
+	turn := int(c.turn.Load())
+	best, wait := turn, time.Duration(math.MaxInt64)
 	for n := range c.after {
 		i := (turn + n) % len(c.after)
-		if at := max(c.after[i].Load(), now.UnixNano()); at < first {
-			best, first = i, at
+		if left := max(c.after[i].Get().Sub(now), 0); left < wait {
+			best, wait = i, left
 		}
 	}
 	if best != turn {
 		c.turnTo(best)
 	}
-	return time.Duration(first - now.UnixNano())
+	return wait
 }
 
 func (c *Conn) turnTo(i int) {

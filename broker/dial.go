@@ -16,6 +16,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/link"
+	"ahprelay/internal/clock"
 
 	"github.com/nats-io/nats.go"
 )
@@ -221,7 +222,7 @@ func DialAgent(ctx context.Context, cfg AgentDialConfig) (*Conn, error) {
 	attempt := context.AfterFunc(ctx, cancel)
 	c.creds = newCredentials(life, cfg.Credentials)
 	c.creds.ready(false)
-	c.urls, c.after = cfg.URLs, make([]atomic.Int64, len(cfg.URLs))
+	c.urls, c.after = cfg.URLs, make([]clock.Time, len(cfg.URLs))
 	if err := c.start(libraryURL(cfg.URLs[0]), cfg.options(life, c)...); err != nil {
 		cancel()
 		return nil, fmt.Errorf("connect host-agent to NATS: %w", err)

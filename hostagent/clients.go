@@ -143,13 +143,12 @@ func (x *clientIndex) every() []*hostConn {
 	return slices.Collect(maps.Keys(x.conns))
 }
 
-// lastHeard returns the time of the host's last message to any client.
-func (x *clientIndex) lastHeard() time.Time {
+// lastHeard returns the time of the host's last message to any client, or the zero time.
+func (x *clientIndex) lastHeard() (latest time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	latest := int64(0)
 	for c := range x.conns {
-		latest = max(latest, c.lastHeard())
+		latest = later(latest, c.lastHeard())
 	}
-	return time.Unix(0, latest)
+	return latest
 }

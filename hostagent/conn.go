@@ -282,7 +282,7 @@ func (c *hostConn) dial(ctx context.Context) hostSocket {
 // spares a client on whose connection the host sent something during that time.
 func (a *Agent) hostGone() {
 	for _, c := range a.clients.every() {
-		if time.Since(time.Unix(0, c.lastHeard())) < a.monitor.resume {
+		if time.Since(c.lastHeard()) < a.monitor.resume {
 			continue
 		}
 		c.log.Warn("client closed", "reason", "host unreachable")
@@ -291,16 +291,23 @@ func (a *Agent) hostGone() {
 	}
 }
 
-// lastHeard returns the time of the host's last message on the connection, in Unix
-// nanoseconds. A member of a crowd receives the messages through the crowd.
-func (c *hostConn) lastHeard() int64 {
-	heard := c.reader.lastHeard.Load()
+// lastHeard returns the time of the host's last message on the connection, or the zero time. A member
+// of a crowd receives the messages through the crowd.
+func (c *hostConn) lastHeard() time.Time {
+	heard := c.reader.lastHeard.Get()
 	if seal := c.conn.seal; seal != nil {
 		if crowd := seal.crowd.Load(); crowd != nil {
-			heard = max(heard, crowd.lastHeard.Load())
+			heard = later(heard, crowd.lastHeard.Get())
 		}
 	}
 	return heard
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // room waits for queue space for a host message.

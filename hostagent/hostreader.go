@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/ahp/view"
 	"ahprelay/auth/gate"
 	"ahprelay/internal/ablation"
+	"ahprelay/internal/clock"
 	"ahprelay/routing"
 )
 
@@ -20,7 +20,7 @@ import (
 type hostReader struct {
 	c *hostConn
 
-	lastHeard atomic.Int64  // time of the host's last message, in Unix nanoseconds; 0 before the first
+	lastHeard clock.Time    // when the host's last message arrived
 	reads     chan struct{} // one token for each active or queued canvas read
 	reading   chan struct{} // one token for each active canvas read
 
@@ -55,7 +55,7 @@ func (r *hostReader) run(ctx context.Context, sock hostSocket) error {
 		if err != nil {
 			return err
 		}
-		r.lastHeard.Store(time.Now().UnixNano())
+		r.lastHeard.Set(time.Now())
 		if err := r.passOn(ctx, &wg, sock, message, binary); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth/gate"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/sealed"
 	"ahprelay/routing"
 	"ahprelay/routing/audience"
@@ -31,7 +32,7 @@ type viewerCrowd struct {
 	beat    *time.Timer          // nil before the first keys
 	ended   atomic.Bool
 
-	lastHeard atomic.Int64 // time of the host's last message, in Unix nanoseconds
+	lastHeard clock.Time // when the host's last message arrived
 }
 
 // newCrowd returns a crowd without members. Only viewers with equal authority and subscriptions may
@@ -211,7 +212,7 @@ func (c *viewerCrowd) Judge(message []byte, env *ahp.Envelope) audience.Verdict 
 
 // Tell implements [audience.Crowd].
 func (c *viewerCrowd) Tell(messages [][]byte, seq int64) (left []routing.ClientConn) {
-	c.lastHeard.Store(time.Now().UnixNano())
+	c.lastHeard.Set(time.Now())
 	c.dissolve()
 	c.mu.Lock()
 	defer c.mu.Unlock()

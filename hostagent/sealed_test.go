@@ -197,6 +197,23 @@ func TestSealedSilenceEndsTheConnection(t *testing.T) {
 	})
 }
 
+// TestSilenceIsMeasuredByTheMonotonicClock has a sealed client and the host send something. The times at
+// which they were last heard must have readings of the monotonic clock: otherwise, a change of the system's
+// clock would end connections, or hide a silence.
+func TestSilenceIsMeasuredByTheMonotonicClock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.openSealed(15)
+		r.post(sealed.Message, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`)
+		for _, c := range w.agent.clients.every() {
+			for who, at := range map[string]time.Time{"client": c.conn.seal.heard.Get(), "host": w.agent.clients.lastHeard()} {
+				if ago := time.Since(at); ago < 0 || ago > time.Second || at == at.Round(0) {
+					t.Errorf("the %s was last heard at %v; want now, with a monotonic reading", who, at)
+				}
+			}
+		}
+	})
+}
+
 // TestSealedLieEndsTheConnection has a relay deliver a client's record twice. The host must get the
 // message once, and the host-agent must close the connection in the sealed stream.
 func TestSealedLieEndsTheConnection(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/sealed"
 	"ahprelay/routing"
 )
@@ -27,8 +28,8 @@ type sealing struct {
 	identity sealed.Identity // keys of the client's device
 	browser  vaultBrowser    // the browser that gets the device's notifications, without keys and target
 
-	held   int          // bytes counted in seals.held; used only by the goroutine that calls open
-	heard  atomic.Int64 // time of the last record, in Unix nanoseconds
+	held   int        // bytes counted in seals.held; used only by the goroutine that calls open
+	heard  clock.Time // when the last record arrived
 	opened atomic.Uint64
 	crowd  atomic.Pointer[viewerCrowd] // nil: in none. Changes under mu
 
@@ -58,7 +59,7 @@ func newSealing(a *Agent, line *clientLine, arrival *sealed.Arrival, greeted int
 		on: line.now.Load(), greeted: uint64(greeted),
 	}
 	line.seal = s
-	s.heard.Store(time.Now().UnixNano())
+	s.heard.Set(time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.timer = time.AfterFunc(sealed.Beat, s.beat)
@@ -179,7 +180,7 @@ const silentReason = "no sealed message for too long: the relay delivers nothing
 
 // beat sends a heartbeat, or ends the connection if the client was silent for too long.
 func (s *sealing) beat() {
-	if time.Since(time.Unix(0, s.heard.Load())) > sealed.Beat+s.window {
+	if time.Since(s.heard.Get()) > sealed.Beat+s.window {
 		s.close(ahp.CloseResync, silentReason)
 		s.end()
 		return
@@ -233,7 +234,7 @@ func (s *sealing) open(d *delivery) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.heard.Store(time.Now().UnixNano())
+	s.heard.Set(time.Now())
 	s.opened.Store(s.session.Opened())
 	if held := s.session.Held(); held != s.held {
 		total := s.agent.seals.held.Add(int64(held - s.held))

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"ahprelay/internal/clock"
 )
 
 // WritePiece is the largest size of several frames that are written together, in bytes.
@@ -86,8 +88,8 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 type pace struct {
 	stall    atomic.Int64  // a Write fails after this time without progress, in ns; 0: the connection's own deadline applies
 	Written  atomic.Uint64 // bytes accepted by the kernel
-	waited   atomic.Int64  // Unix time in ns at which a Write last blocked
-	standing atomic.Int64  // Unix time in ns since which the current Write is blocked; 0: none is
+	waited   clock.Time    // when a Write last blocked
+	standing clock.Time    // since when the current Write is blocked
 	blocks   func()        // see OnBlock
 }
 
@@ -129,7 +131,7 @@ func tcpConn(conn net.Conn) *net.TCPConn {
 const longWrite = 50 * time.Millisecond
 
 // WaitedSince reports whether a Write has blocked since t.
-func (p *pace) WaitedSince(t time.Time) bool { return p.waited.Load() > t.UnixNano() }
+func (p *pace) WaitedSince(t time.Time) bool { return p.waited.Get().After(t) }
 
 // While a Write is blocked, its progress is checked after firstLook, and then at growing
 // intervals up to WriteLook. So times are precise for a connection that makes progress,
@@ -147,12 +149,7 @@ func (p *pace) OnBlock(f func()) { p.blocks = f }
 
 // StandsSince returns the time since which the current write is blocked, or zero if none
 // is.
-func (p *pace) StandsSince() time.Time {
-	if at := p.standing.Load(); at != 0 {
-		return time.Unix(0, at)
-	}
-	return time.Time{}
-}
+func (p *pace) StandsSince() time.Time { return p.standing.Get() }
 
 // Write implements [net.Conn].
 func (c *pacedConn) Write(p []byte) (n int, err error) {
@@ -193,8 +190,8 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // fails if the connection is closed
 	start := time.Now()
-	c.standing.Store(start.UnixNano())
-	defer c.standing.Store(0)
+	c.standing.Set(start)
+	defer c.standing.Set(time.Time{})
 	if c.blocks != nil {
 		c.blocks()
 	}
@@ -208,13 +205,13 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 		n += m
 		now := time.Now()
 		if now.Sub(start) >= longWrite {
-			c.waited.Store(now.UnixNano())
+			c.waited.Set(now)
 		}
 		c.Written.Add(uint64(m))
 		stood = max(stood, now.Sub(began.Add(look)))
 		if m > 0 {
 			moved, stood = now, 0
-			c.standing.Store(now.UnixNano())
+			c.standing.Set(now)
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(moved) >= stall+stood {
 			return n, err

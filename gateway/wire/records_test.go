@@ -66,7 +66,7 @@ func TestStalledTLSWriteFails(t *testing.T) {
 			err := <-wrote
 			switch {
 			case test.ok && (err != nil || !conn.WaitedSince(time.Now().Add(-time.Minute)) || conn.Written.Load() < uint64(len(message))):
-				t.Errorf("a write to a peer that pauses for %v: %v, waited %v, %d bytes written; want no error, a wait, and all bytes", test.pause, err, conn.waited.Load(), conn.Written.Load())
+				t.Errorf("a write to a peer that pauses for %v: %v, waited %v, %d bytes written; want no error, a wait, and all bytes", test.pause, err, conn.waited.Get(), conn.Written.Load())
 			case !test.ok && !errors.Is(err, os.ErrDeadlineExceeded):
 				t.Errorf("a write to a peer that reads nothing ended after %v with %v; want an error that the peer takes nothing", test.pause, err)
 			}

@@ -247,14 +247,14 @@ func TestPacedWriteContinues(t *testing.T) {
 			}
 			done <- err
 		}()
-		for size == len(large) && pace.waited.Load() == 0 { // until the write has blocked
+		for size == len(large) && pace.waited.Get().IsZero() { // until the write has blocked
 			time.Sleep(time.Millisecond)
 		}
 		got := make([]byte, size)
 		if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, large[:size]) {
 			t.Fatalf("reading %d bytes at the far end: %v, or they differ; want the sent bytes", size, err)
 		}
-		if err := <-done; err != nil || pace.Written.Load()-before != uint64(size) || pace.standing.Load() != 0 {
+		if err := <-done; err != nil || pace.Written.Load()-before != uint64(size) || !pace.standing.Get().IsZero() {
 			t.Fatalf("write of %d bytes: %v, and %d are counted; want no error, and all counted", size, err, pace.Written.Load()-before)
 		}
 		if left := near.last.Load(); !left.IsZero() {
