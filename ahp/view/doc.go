@@ -27,8 +27,8 @@
 // An action is the host's own statement if it has no origin and no rejectionReason.
 // Hosts repeat clients' actions with an origin; a rejected action also has a reason. A
 // rejected action states nothing. An accepted client action can only enable or disable
-// a customization, or start or stop an MCP server. Channels and addresses in it are
-// ignored. Snapshots are the host's own statements.
+// a customization, start or stop an MCP server, or take a terminal from its owners. Channels
+// and addresses in it become known by nothing else. Snapshots are the host's own statements.
 //
 // # Facts
 //
@@ -50,6 +50,7 @@
 //	customizations[].channel, .children[].channel,
 //	  customization, channel: with the scheme mcp     Has, Server
 //	claim, terminals[].claim                          Claims, Terminal
+//	claim of a client's terminal/claimed              Keeps, Terminal
 //	content[] of tools with type terminal: .resource,
 //	  backgroundWork[].terminal, work.terminal        Has, Hint
 //	toolInput.uri, content[].result.fullOutput.uri    Has, Content; only from the host's own tools

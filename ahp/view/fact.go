@@ -6,7 +6,7 @@ type Fact struct {
 	Thing Thing
 	Of    string   // the channel
 	URI   string   // the URI that belongs, or no longer belongs, to the channel; or the id of a customization
-	List  []string // the list of a fact of the kind Lists, Claims or Offers
+	List  []string // the list of a fact of the kind Lists, Claims, Keeps or Offers
 
 	// Raw is the part of the message that describes the fact, and At its position; -1 if
 	// the part cannot be edited there.
@@ -37,6 +37,7 @@ const (
 	HasNot                 // URI no longer belongs to Of
 	Lists                  // only the URIs in List, of the kind Thing, belong to Of
 	Claims                 // URI belongs to the channels in List alone
+	Keeps                  // URI belongs to none but those of its present channels that List has
 	Offers                 // the tool call with the id URI has the options List
 
 	CanvasIs      // Raw is the complete state of the canvas Of

@@ -152,7 +152,7 @@ func (h *Host) learn(facts []Fact, seq int64) {
 			f.when.seq = seq
 		}
 		switch f.Kind {
-		case Has, HasNot, Lists, Claims:
+		case Has, HasNot, Lists, Claims, Keeps:
 			if f.Thing == Server {
 				h.servers.Store(true)
 			}

@@ -64,6 +64,36 @@ func TestTerminalsBelongToTheirSessions(t *testing.T) {
 	wantOwners(t, h, "term:/1")
 }
 
+// TestClientsTakeTerminalsOnly has clients claim a session's terminal, and the host repeat that. The
+// terminal must leave the session, because the host no longer counts it as the session's. It must not
+// get an owner by a client's word, nor leave an owner by an old message.
+func TestClientsTakeTerminalsOnly(t *testing.T) {
+	const by = `,"origin":{"clientId":"c","clientSeq":1}`
+	h := view.NewHost(nil)
+	w := newWire(t, h)
+	echo := func(seq int, claim, more string) {
+		w.host(`{"method":"action","params":{"channel":"term:/1","action":{"type":"terminal/claimed","claim":%s},"serverSeq":%d%s}}`, claim, seq, more)
+	}
+	w.says(2, "ahp-root://", `{"type":"root/terminalsChanged","terminals":[{"resource":"term:/1","claim":{"kind":"session","session":"mock:/s","chat":"x:/s"}}]}`)
+	wantOwners(t, h, "term:/1", "mock:/s", "x:/s")
+	echo(1, `{"kind":"client","clientId":"c"}`, by)
+	echo(3, `{"kind":"client","clientId":"c"}`, by+`,"rejectionReason":"no"`)
+	echo(4, `"mock:/s"`, by)
+	wantOwners(t, h, "term:/1", "mock:/s", "x:/s")
+	echo(5, `{"kind":"session","session":"mock:/s","chat":"x:/t"}`, by)
+	wantOwners(t, h, "term:/1", "mock:/s")
+	before := h.Changes()
+	echo(6, `{"kind":"client","clientId":"c"}`, by)
+	wantOwners(t, h, "term:/1")
+	if h.Changes() == before {
+		t.Error("Changes is the same after a client has taken a terminal; want a new number")
+	}
+	echo(7, `{"kind":"session","session":"mock:/s"}`, by)
+	wantOwners(t, h, "term:/1")
+	w.says(8, "term:/1", `{"type":"terminal/claimed","claim":{"kind":"session","session":"mock:/s"}}`)
+	wantOwners(t, h, "term:/1", "mock:/s")
+}
+
 func TestTemplatesNameTheirSessionsChannels(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)

@@ -36,6 +36,13 @@ func (h *Host) ownershipLocked(f *Fact) {
 				h.linkLocked(f.URI, l)
 			}
 		}
+	case Keeps:
+		kept := h.keptLocked(f)
+		if h.listsLocked(listKey{h.key(f.URI), Terminal}, f.when) {
+			for _, l.of = range kept {
+				h.linkLocked(f.URI, l)
+			}
+		}
 	case Lists:
 		if h.listsLocked(listKey{h.key(f.Of), f.Thing}, f.when) {
 			for _, uri := range f.List {
@@ -47,6 +54,21 @@ func (h *Host) ownershipLocked(f *Fact) {
 			h.linkLocked(f.URI, l)
 		}
 	}
+}
+
+// keptLocked returns those of a terminal's present owners that a fact's List has.
+func (h *Host) keptLocked(f *Fact) (owners []string) {
+	uri := h.key(f.URI)
+	o, ok := h.owned.Get(uri)
+	if !ok {
+		return nil
+	}
+	for l := range h.heldLocked(uri, o) {
+		if l.thing == f.Thing && slices.ContainsFunc(f.List, func(of string) bool { return h.key(of) == l.of }) {
+			owners = append(owners, l.of)
+		}
+	}
+	return owners
 }
 
 // listsLocked records a complete list. It returns false if a later list is known.

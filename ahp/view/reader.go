@@ -324,20 +324,23 @@ func (r *reader) action(whole ahp.Member) {
 func (r *reader) root(m *[inCount]ahp.Member) bool {
 	for _, e := range ahp.ElementsOf(m[inTerminals].Raw) {
 		if claim, ok := ahp.MemberOf(e.Raw, "claim"); ok {
-			r.claimed(ahp.TextOf(e.Raw, "resource"), claim.Raw)
+			r.claimed(Claims, ahp.TextOf(e.Raw, "resource"), claim.Raw)
 		}
 	}
 	return r.of == ahp.RootChannel
 }
 
-// moves reads a client's action that the host has accepted. It ignores URIs in it: such
+// moves reads a client's action that the host has accepted. No URI gets an owner by it: such
 // an action can only enable or disable customizations, and start or stop servers, which
-// the host has described before.
+// the host has described before, and take a terminal from its owners.
 func (r *reader) moves(whole ahp.Member) {
 	if m, ok := r.members(whole); ok {
 		kind, _ := ahp.Text(m[inType].Raw)
 		id, _ := ahp.Text(m[inID].Raw)
 		r.moved(kind, id, whole.Raw)
+		if kind == "terminal/claimed" && ahp.IsObject(m[inClaim].Raw) {
+			r.claimed(Keeps, r.of, m[inClaim].Raw)
+		}
 	}
 }
 
@@ -379,7 +382,7 @@ func (r *reader) common(raw []byte, m *[inCount]ahp.Member, ofChat bool) {
 	}
 	r.follow(says, raw)
 	if m[inClaim].Raw != nil {
-		r.claimed(r.of, m[inClaim].Raw)
+		r.claimed(Claims, r.of, m[inClaim].Raw)
 	}
 }
 
@@ -404,9 +407,9 @@ func uriOf(raw []byte, name string) string {
 	return ahp.TextOf(raw, name)
 }
 
-// claimed reads a terminal's owner.
-func (r *reader) claimed(uri string, claim []byte) {
-	f := Fact{Kind: Claims, Thing: Terminal, URI: uri, At: -1}
+// claimed reads a terminal's owner. The fact has the kind Claims or Keeps.
+func (r *reader) claimed(kind Kind, uri string, claim []byte) {
+	f := Fact{Kind: kind, Thing: Terminal, URI: uri, At: -1}
 	if ahp.TextOf(claim, "kind") == "session" {
 		for _, name := range []string{"session", "chat"} {
 			if owner := ahp.TextOf(claim, name); isURI(owner) {

@@ -24,7 +24,7 @@ const (
 )
 
 var kinds = map[view.Kind]string{
-	view.Has: "has", view.HasNot: "has not", view.Lists: "lists", view.Claims: "claims",
+	view.Has: "has", view.HasNot: "has not", view.Lists: "lists", view.Claims: "claims", view.Keeps: "keeps",
 	view.CanvasIs: "canvas is", view.CanvasChanges: "canvas changes", view.CanvasSource: "canvas source",
 	view.Customizations: "customizations", view.Customization: "customization", view.CustomizationGone: "customization gone",
 	view.CustomizationToggled: "toggled", view.ServerIs: "server is", view.ServerStarts: "server starts", view.ServerStops: "server stops",
@@ -285,6 +285,9 @@ func TestClientActionsHaveFewFacts(t *testing.T) {
 			var mine []string
 			if l.kind == "session/customizationToggled" || l.kind == "session/mcpServerStartRequested" || l.kind == "session/mcpServerStopRequested" {
 				mine = l.want
+			}
+			if l.kind == "terminal/claimed" {
+				mine = []string{strings.Replace(l.want[0], "claims", "keeps", 1)}
 			}
 			for more, want := range map[string][]string{origin: mine, rejected: nil, origin + rejected: nil, null: l.want} {
 				w := wire{t, view.NewHost(nil).Conn("ada")}

@@ -106,8 +106,8 @@
 //     channel, and watches on files in reach, but never files. Canvas content, and the
 //     host's own tools' input and complete output, are readable, and are no channels.
 //     Package [ahprelay/ahp/view] reads these facts. A chat that moves to a different
-//     session leaves the first session. The gate learns nothing from an action with an
-//     origin, because hosts only repeat a client's words in it.
+//     session leaves the first session. An action with an origin brings nothing into reach,
+//     because hosts only repeat a client's words in it. It can take a terminal out of reach.
 //
 // Thus a token for a session reaches the session, a token for
 // file:///home/ada/project/* reaches the files there, and a token for a session alone

@@ -354,7 +354,8 @@ func TestClientsDoNotExtendReach(t *testing.T) {
 }
 
 // TestTerminalsNeedTheirOwnClaim has a tool's output name a terminal. The client may use the
-// terminal only after the host has answered its subscription with a claim by the client's session.
+// terminal only after the host has answered its subscription with a claim by the client's session,
+// and only until a different client takes the terminal from the session.
 func TestTerminalsNeedTheirOwnClaim(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "ahp-chat:/1")
 	const mine, other = "agenthost-terminal://bang/1", "mock:/2"
@@ -376,6 +377,8 @@ func TestTerminalsNeedTheirOwnClaim(t *testing.T) {
 	c.want("a terminal of the session", ask(mine, mine, "mock:/1"), true)
 	c.want("notification of a terminal", c.hears(mine), true)
 	c.want("input", c.passes("dispatchAction", `{"channel":"`+mine+`","clientSeq":1,"action":{}}`), true)
+	c.host(`{"method":"action","params":{"channel":"` + mine + `","action":{"type":"terminal/claimed","claim":{"kind":"client","clientId":"window"}},"serverSeq":7,"origin":{"clientId":"window","clientSeq":1}}}`)
+	c.want("notification of a terminal that a client has taken from the session", c.hears(mine), false)
 }
 
 // TestRootShowsOnlyTheReach has the host send the root's state, lists and actions. A client limited
