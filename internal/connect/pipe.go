@@ -28,7 +28,7 @@ const (
 	dialMost  = 5 * time.Second        // longest pause
 
 	pingPatience = 2 * time.Second  // a ping unanswered for this long may be answered here
-	renewAgain   = 10 * time.Second // shortest pause between two attempts to renew the token
+	renewEvery   = 10 * time.Second // longest pause between two checks for a new token
 
 	// maxPings bounds the remembered pings. Clients send one at a time.
 	maxPings = 64
@@ -400,18 +400,22 @@ func (p *pipe) isOurs(message []byte, ofRelay bool) bool {
 	return false
 }
 
-// renewTokens renews the connection's token before it expires, until ctx ends.
+// renewTokens gives the relay each new token for the connection, until ctx ends. It looks for a new token
+// at least every renewEvery, because a timer for the time of the renewal would stand still while the machine
+// sleeps.
 func (p *pipe) renewTokens(ctx context.Context) {
-	token, renew := p.up.lease()
-	for wait := time.Until(renew); ; {
+	token, wait := p.up.currentToken(), time.Duration(0)
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
 		next, renew, err := p.relay.Token(ctx, p.host, p.level)
-		if wait = max(time.Until(renew), renewAgain); err != nil || next == token {
-			wait = renewAgain
+		if wait = renewEvery; err != nil {
+			continue
+		}
+		if wait = min(max(time.Until(renew), time.Second), renewEvery); next == token {
 			continue
 		}
 		id := p.mark + rand.Text()
@@ -422,10 +426,8 @@ func (p *pipe) renewTokens(ctx context.Context) {
 		p.mu.Lock()
 		p.renewed = id
 		p.mu.Unlock()
-		if p.up.tell(ctx, request) != nil { // the relay is stopping, or ctx has ended
-			wait = renewAgain
-			continue
+		if p.up.tell(ctx, request) == nil { // else the relay is stopping, or ctx has ended
+			token = next
 		}
-		token = next
 	}
 }

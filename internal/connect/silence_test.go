@@ -3,8 +3,11 @@ package connect
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +18,11 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// A sealedPeer is a relay with a sealed host behind it, in memory. It implements [http.RoundTripper].
-type sealedPeer struct {
-	secret sealed.Secret
-	ws     *websocket.Conn
-	done   chan error // has the handshake's result
+// A memoryRelay is a relay in memory. It implements [http.RoundTripper].
+type memoryRelay struct {
+	serve func(*websocket.Conn) error
+	ws    *websocket.Conn
+	done  chan error // has the result of serve
 }
 
 // A hijacked is the server's end of a connection in memory.
@@ -36,23 +39,35 @@ func (w *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (p *sealedPeer) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p *memoryRelay) RoundTrip(r *http.Request) (*http.Response, error) {
 	client, server := net.Pipe()
 	w := &hijacked{header: http.Header{}, conn: server}
 	var err error
 	if p.ws, err = websocket.Accept(w, r, nil); err != nil {
 		return nil, err
 	}
-	go func() { p.done <- p.welcome() }()
+	go func() { p.done <- p.serve(p.ws) }()
 	return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: w.header, Body: client, Request: r}, nil
 }
 
-// welcome does the handshake and admits the client. It then neither reads nor writes.
-func (p *sealedPeer) welcome() error {
+// dial returns a client's WebSocket to the relay. Both ends are closed when the test ends.
+func (p *memoryRelay) dial(t *testing.T) *websocket.Conn {
+	t.Helper()
+	p.done = make(chan error, 1)
+	ws, _, err := websocket.Dial(t.Context(), "ws://relay.invalid/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: p}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = ws.CloseNow(), p.ws.CloseNow() })
+	return ws
+}
+
+// welcome does the handshake of a sealed host and admits the client. It then neither reads nor writes.
+func welcome(secret sealed.Secret, ws *websocket.Conn) error {
 	ctx := context.Background()
-	r := sealed.NewResponder(sealed.ResponderConfig{Host: "host", Secret: p.secret, Limit: 1 << 20})
+	r := sealed.NewResponder(sealed.ResponderConfig{Host: "host", Secret: secret, Limit: 1 << 20})
 	for {
-		_, frame, err := p.ws.Read(ctx)
+		_, frame, err := ws.Read(ctx)
 		if err != nil {
 			return err
 		}
@@ -61,7 +76,7 @@ func (p *sealedPeer) welcome() error {
 			return err
 		}
 		if arrival == nil {
-			if err := p.ws.Write(ctx, websocket.MessageBinary, answer); err != nil {
+			if err := ws.Write(ctx, websocket.MessageBinary, answer); err != nil {
 				return err
 			}
 			continue
@@ -74,7 +89,7 @@ func (p *sealedPeer) welcome() error {
 		if err != nil {
 			return err
 		}
-		return p.ws.Write(ctx, websocket.MessageBinary, frames[0])
+		return ws.Write(ctx, websocket.MessageBinary, frames[0])
 	}
 }
 
@@ -96,12 +111,8 @@ func hearsNothing(t *testing.T, says []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer := &sealedPeer{secret: secret, done: make(chan error, 1)}
-	ws, _, err := websocket.Dial(t.Context(), "ws://relay.invalid/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: peer}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = ws.CloseNow(), peer.ws.CloseNow() }()
+	relay := &memoryRelay{serve: func(ws *websocket.Conn) error { return welcome(secret, ws) }}
+	ws := relay.dial(t)
 	device, err := sealed.NewDevice()
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +122,7 @@ func hearsNothing(t *testing.T, says []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := <-peer.done; err != nil {
+	if err := <-relay.done; err != nil {
 		t.Fatal(err)
 	}
 	if len(says) > 0 {
@@ -124,6 +135,59 @@ func hearsNothing(t *testing.T, says []byte) {
 	if took := time.Since(began); err == nil || took > sealSilence+2*sealTick {
 		t.Errorf("the client's connection ends after %v, %v; want at most %v", took, err, sealSilence+2*sealTick)
 	}
-	_, _ = ws.CloseNow(), peer.ws.CloseNow() // if the test fails, the heartbeat still waits
+	_, _ = ws.CloseNow(), relay.ws.CloseNow() // if the test fails, the heartbeat still waits
 	e.stop()
+}
+
+// newTokens are a new token at each request, valid for an hour.
+type newTokens struct {
+	absentTokens
+	made int
+}
+
+func (n *newTokens) token(context.Context, string, auth.Access, string) (string, time.Time, error) {
+	n.made++
+	return fmt.Sprint("token ", n.made), time.Now().Add(time.Hour), nil
+}
+
+// TestTokenIsRenewedAfterSleep has a machine wake up: the time of the token's renewal has come by the system's
+// clock, but the machine's timers stood still. The relay must get the new token within a minute, because
+// it would otherwise end the connection when the first token expires.
+func TestTokenIsRenewedAfterSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		server := &memoryRelay{serve: func(ws *websocket.Conn) error {
+			for {
+				_, message, err := ws.Read(context.Background())
+				if err != nil {
+					return err
+				}
+				got = append(got, string(message))
+			}
+		}}
+		relay := NewRelay("http://relay.invalid", &newTokens{})
+		token, _, err := relay.Token(t.Context(), "host", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pipe{relay: relay, host: "host", mark: "mark", up: &upstream{relay: relay, host: "host", changed: make(chan struct{}), leg: leg{ws: server.dial(t), token: token, stop: func() {}}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var renewing sync.WaitGroup
+		renewing.Go(func() { p.renewTokens(ctx) })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Errorf("the relay got %q; want nothing while the token is fresh", got)
+		}
+		relay.forget() // as after the token's time
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(got) != 1 || !strings.Contains(got[0], `"relay/refreshToken"`) || !strings.Contains(got[0], `"token 2"`) {
+			t.Errorf("after the sleep, the relay got %q; want the second token once", got)
+		}
+		cancel()
+		renewing.Wait()
+		_ = p.up.ws.CloseNow()
+		<-server.done
+	})
 }

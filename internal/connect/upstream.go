@@ -48,8 +48,7 @@ type upstream struct {
 type leg struct {
 	ws     *websocket.Conn
 	token  string
-	renew  time.Time // when to renew the token
-	ticket string    // ticket for a move; "": this leg cannot move
+	ticket string // ticket for a move; "": this leg cannot move
 
 	stream *resume.Stream // stream below ws; nil: the connection cannot resume
 	stop   func()         // ends the stream and waits for its end
@@ -125,11 +124,11 @@ func (r *Relay) open(ctx context.Context, host string, level auth.Access, seals 
 // dialWS opens a WebSocket to a host. With the ticket of a previous leg, it continues that
 // leg's connection.
 func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seals bool, previous string) (*leg, error) {
-	token, renew, err := r.Token(ctx, host, level)
+	token, _, err := r.Token(ctx, host, level)
 	if err != nil {
 		return nil, err
 	}
-	up := &leg{token: token, renew: renew, stop: func() {}}
+	up := &leg{token: token, stop: func() {}}
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	client := &http.Client{}
@@ -269,11 +268,11 @@ func (u *upstream) close(code ahp.CloseCode, reason string) {
 	closeWS(ws, code, reason)
 }
 
-// lease returns the current token, and when to renew it.
-func (u *upstream) lease() (token string, renew time.Time) {
+// currentToken returns the current leg's token.
+func (u *upstream) currentToken() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.token, u.renew
+	return u.token
 }
 
 func (u *leg) openStream(ctx context.Context, r *Relay, host string, level auth.Access) error {
