@@ -173,20 +173,31 @@ func TestRandomFaultsBetweenRestartsLoseNothing(t *testing.T) {
 	}
 }
 
-// TestLongRestartHoldsTheHostBack stops the relay for 2 s while the host sends more than the
-// host-agent keeps. The host-agent must stop reading from the host, so that no frame is lost.
+// TestLongRestartHoldsTheHostBack stops the relay until the host has sent more than the host-agent
+// keeps. The host-agent must stop reading from the host, so that no frame is lost.
 func TestLongRestartHoldsTheHostBack(t *testing.T) {
 	t.Parallel()
 	j := newMovable(t)
 	j.stream(t, "t1", 250, 1, 60_000)
+	before := j.sent()
 	j.StopRelay(t.Context())
-	time.Sleep(2 * time.Second)
+	natssite.Eventually(t, "the host has sent more than the host-agent keeps", func() bool { return j.sent()-before > resume.DefaultWindow+1<<20 })
 	if err := j.StartRelay(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	j.awaitTurn(t, "t1")
 	j.same(t)
 	j.stillOpen(t)
+}
+
+// sent returns how many bytes the host has sent on the client's connections.
+func (j *journey) sent() (bytes int) {
+	for _, c := range j.hostConns() {
+		for _, frame := range c.ToClient() {
+			bytes += len(frame)
+		}
+	}
+	return bytes
 }
 
 // TestRestartWithoutTheClientIsSeenOnce restarts the relay while the client is unreachable. Nobody

@@ -289,9 +289,11 @@ func TestPingIsAnsweredMeanwhile(t *testing.T) {
 // relay keeps. Its connection must close with 1012, and a new connection must work.
 func TestTooMuchIsMissedOnce(t *testing.T) {
 	t.Parallel()
-	j := newJourney(t, gateway.Config{ClientBacklog: 256 << 10})
+	const keeps = 256 << 10
+	j := newJourney(t, gateway.Config{ClientBacklog: keeps})
 	j.stream(t, "t1", 3000, 1, 1000)
 	j.gate.Freeze()
+	natssite.Eventually(t, "the relay keeps as much as it may", func() bool { return j.backlog(t) >= keeps })
 	j.awaitMetric(t, "ahp_relay_backlog_bytes 0\n") // the relay has dropped the stream
 	j.gate.Cut()
 	if err := j.gate.Heal(); err != nil {
@@ -308,6 +310,16 @@ func TestTooMuchIsMissedOnce(t *testing.T) {
 	if _, err := again.Reconnect(t.Context(), refclient.ReconnectParams{ClientID: "editor", Subscriptions: []string{j.chat}}); err != nil {
 		t.Errorf("reconnect: %v; want no error", err)
 	}
+}
+
+// backlog returns how many bytes the relay keeps for its clients.
+func (j *journey) backlog(t *testing.T) (bytes float64) {
+	t.Helper()
+	_, rest, _ := strings.Cut(j.relayMetrics(t), "\nahp_relay_backlog_bytes ")
+	if _, err := fmt.Sscan(rest, &bytes); err != nil {
+		t.Fatalf("the relay's metrics have no backlog: %v", err)
+	}
+	return bytes
 }
 
 // awaitMetric waits until the relay's metrics contain a line.
