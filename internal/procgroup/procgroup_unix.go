@@ -3,6 +3,8 @@
 package procgroup
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"syscall"
 )
@@ -15,5 +17,13 @@ func Own(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} 
 // not reach it.
 func OwnSession(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
-// Kill kills a program started after [Own] or [OwnSession], with its process group.
-func Kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+// Kill kills a program started after [Own] or [OwnSession], with its process group. The program may
+// have ended: its children may go on. No process gets the number of a group that exists, so if a new process has
+// the program's number, the group has ended too.
+func Kill(cmd *exec.Cmd) {
+	pid := cmd.Process.Pid
+	if errors.Is(cmd.Process.Signal(syscall.Signal(0)), os.ErrProcessDone) && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return
+	}
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+}
