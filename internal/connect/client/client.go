@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -207,8 +208,13 @@ func (c *Client) SubscribeAt(ctx context.Context, channel string) (state json.Ra
 	return answer.Snapshot.State, int64(answer.Snapshot.FromSeq), nil
 }
 
-// Unsubscribe ends a subscription.
+// unsubscribeTime bounds the sending of an unsubscribe.
+const unsubscribeTime = 10 * time.Second
+
+// Unsubscribe ends a subscription, also if ctx has ended.
 func (c *Client) Unsubscribe(ctx context.Context, channel string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unsubscribeTime)
+	defer cancel()
 	return c.send(ctx, map[string]any{"jsonrpc": "2.0", "method": "unsubscribe", "params": map[string]any{"channel": channel}})
 }
 

@@ -125,3 +125,29 @@ func TestErrorInAnyNotation(t *testing.T) {
 		}
 	}
 }
+
+// TestCancelledCallsKeepNoSubscription cancels Chat while the host has not answered. The subscription, which the host makes
+// nevertheless, must end.
+func TestCancelledCallsKeepNoSubscription(t *testing.T) {
+	c := &Client{out: make(chan []byte), closed: make(chan struct{}), ended: make(chan struct{}), calls: map[string]chan reply{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Chat(ctx, "ahp-chat:/1")
+		failed <- err
+		close(c.ended)
+	}()
+	<-c.out
+	cancel()
+	select {
+	case b := <-c.out:
+		if env, err := ahp.Peek(b); err != nil || string(env.Method) != "unsubscribe" || string(env.Channel) != "ahp-chat:/1" {
+			t.Errorf("after the cancellation, the client sends %s; want unsubscribe", b)
+		}
+	case <-c.ended:
+		t.Error("after the cancellation, the client sends nothing; want unsubscribe")
+	}
+	if err := <-failed; err == nil {
+		t.Error("the cancelled call has no error")
+	}
+}

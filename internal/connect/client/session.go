@@ -196,10 +196,10 @@ func ReadChat(state []byte) (chat Chat, err error) { return chat, json.Unmarshal
 // Chat returns a chat's state, and ends the subscription.
 func (c *Client) Chat(ctx context.Context, channel string) (Chat, error) {
 	state, err := c.Subscribe(ctx, channel)
-	if err != nil {
-		return Chat{}, err
+	if gone := c.Unsubscribe(ctx, channel); err == nil { // a cancelled request may have reached the host
+		err = gone
 	}
-	if err := c.Unsubscribe(ctx, channel); err != nil {
+	if err != nil {
 		return Chat{}, err
 	}
 	return ReadChat(state)

@@ -1,6 +1,7 @@
 package mcpdoor_test
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"os"
@@ -35,7 +36,13 @@ func newRelays(t *testing.T) (relays *connect.Relays, token string) {
 
 func newRelay(t *testing.T, cfg gateway.Config) (s *stack.Stack, relay *connect.Relay, token string) {
 	t.Helper()
-	host, err := scripted.New(agenthost.Config{})
+	return newRelayAt(t, cfg, agenthost.Config{})
+}
+
+// newRelayAt is newRelay with a demo host that at describes.
+func newRelayAt(t *testing.T, cfg gateway.Config, at agenthost.Config) (s *stack.Stack, relay *connect.Relay, token string) {
+	t.Helper()
+	host, err := scripted.New(at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +51,11 @@ func newRelay(t *testing.T, cfg gateway.Config) (s *stack.Stack, relay *connect.
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
+	t.Cleanup(func() {
+		if err := host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	s, err = stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: server.URL(), Relay: gateway.RelayConfig{Gateway: cfg}})
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +179,31 @@ func TestReadingDoesNotEndAWait(t *testing.T) {
 		}
 	case <-time.After(natssite.Patience):
 		t.Error("wait_for_question does not return, although the session is idle")
+	}
+}
+
+// TestCancelledCallEndsItsSubscription cancels waits for a question. After each, the host must send the session's changes no longer.
+func TestCancelledCallEndsItsSubscription(t *testing.T) {
+	ended := make(chan bool, 16)
+	_, relay, _ := newRelayAt(t, gateway.Config{}, agenthost.Config{Recorder: func(f agenthost.Frame) {
+		if f.Received && bytes.Contains(f.Data, []byte(`"unsubscribe"`)) && bytes.Contains(f.Data, []byte(`"demo:/`)) {
+			ended <- true
+		}
+	}})
+	a := newAgent(t, connect.NewRelays(relay), auth.AccessWrite)
+	session := a.must(`Started (demo:/\S+)\. Sent`, "start_session", map[string]any{"host": "laptop", "provider": "demo", "text": "stream 100000 10"})[1]
+	<-ended
+	for range 8 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if _, err := a.CallTool(ctx, &mcp.CallToolParams{Name: "wait_for_question", Arguments: map[string]any{"host": "laptop", "session": session, "seconds": 600}}); err == nil {
+			t.Error("the wait for a question ends while the agent works; want it to be cancelled")
+		}
+		cancel()
+		select {
+		case <-ended:
+		case <-time.After(natssite.Patience):
+			t.Fatal("the subscription of a cancelled call stays; want it to end")
+		}
 	}
 }
 
