@@ -114,6 +114,29 @@ func TestCancelWithoutAHostIsSentLater(t *testing.T) {
 	}
 }
 
+// TestCancelIsAnsweredWithoutAHost cancels a prompt that waits for its host. The prompt must end at once, and the message must not
+// reach the host later.
+func TestCancelIsAnsweredWithoutAHost(t *testing.T) {
+	s := newSiteAt(t, agenthost.Config{}, func(host http.Handler) http.Handler { return host }, gateway.RelayConfig{Gateway: gateway.Config{HoldTime: 3 * time.Second}})
+	e := s.open(t, everything, nil)
+	id := e.create()
+	s.lose(t, e, func() {})
+	pending := e.conn.Begin("session/prompt", promptOf(id, "hello"))
+	if err := e.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id}); err != nil {
+		t.Fatal(err)
+	}
+	var done acp.PromptResponse
+	if err := pending.Wait(t.Context(), &done); err != nil || done.StopReason != acp.StopReasonCancelled {
+		t.Errorf("the cancelled prompt ends with %v, %q; want cancelled", err, done.StopReason)
+	}
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if updates, _ := e.prompt(id, "think"); strings.Contains(said(updates, acp.UpdateAgentMessageChunk), "Hello") {
+		t.Error("the host has got the cancelled message; want only the later one")
+	}
+}
+
 // A shellAgent runs a command in a terminal for each prompt.
 type shellAgent struct {
 	command string

@@ -24,6 +24,7 @@ type prompt struct {
 	began   time.Time
 	usage   *acp.Usage
 
+	waits     bool // for the connection to the host
 	sent      bool // the message was sent, or could not be
 	cancelled bool
 }
@@ -40,7 +41,7 @@ func (d *Door) prompt(r *acp.Request) {
 		return
 	}
 	id := rand.Text()
-	made := &prompt{request: r, began: time.Now()}
+	made := &prompt{request: r, began: time.Now(), waits: true}
 	s.mu.Lock()
 	running := s.turn != nil || len(s.prompts) > 0
 	if made.turn = id; running {
@@ -61,8 +62,12 @@ func (d *Door) prompt(r *acp.Request) {
 		if err == nil {
 			message := s.message(ctx, p.Prompt)
 			s.mu.Lock()
-			made.text = message.Text
+			made.text, made.waits = message.Text, false
+			gone := !slices.Contains(s.prompts, made)
 			s.mu.Unlock()
+			if gone {
+				return // cancelled, or its session was left
+			}
 			err = c.Say(ctx, s.channel(), id, message, running)
 		}
 		s.mu.Lock()
@@ -118,8 +123,10 @@ func (p *prompt) reply(end ending) {
 func (s *session) cancel() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.prompts {
-		p.cancelled = true
+	for _, p := range slices.Clone(s.prompts) {
+		if p.cancelled = true; p.waits {
+			s.finish(p, ending{reason: acp.StopReasonCancelled})
+		}
 	}
 	s.door.spawn(func() { sendCancels(s) })
 }
