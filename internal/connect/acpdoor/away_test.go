@@ -300,3 +300,51 @@ func TestOutputGoesOnAfterAnInterruption(t *testing.T) {
 		})
 	}
 }
+
+// An askingAgent shows a notice, asks a question, and shows a further notice.
+type askingAgent struct {
+	shellAgent
+	proceed chan struct{}
+}
+
+func (a *askingAgent) Open(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+	return a, nil
+}
+
+func (a *askingAgent) Prompt(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+	turn.Notice("first")
+	if _, err := turn.Question(ctx, agenthost.Question{Message: "Which?", Fields: []agenthost.Field{{ID: "x", Kind: agenthost.FieldText}}}); err != nil {
+		return agenthost.End{}, err
+	}
+	turn.Notice("second")
+	<-a.proceed
+	return agenthost.End{}, nil
+}
+
+// TestNoticesBehindAQuestionAreShownOnce interrupts the connection during a turn in which the agent has asked a question and then
+// shown a notice. The editor must get each notice once.
+func TestNoticesBehindAQuestionAreShownOnce(t *testing.T) {
+	folder, agent := t.TempDir(), &askingAgent{proceed: make(chan struct{})}
+	s := newImpatientSite(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Folders: []string{folder}})
+	e := s.open(t, everything, func(cfg *acpdoor.Config) { cfg.Folder = folder })
+	id := e.create()
+	pending := e.conn.Begin("session/prompt", promptOf(id, "go"))
+	e.next("elicitation/create").Reply(acp.CreateElicitationResponse{Action: acp.CreateElicitationResponseAccept}, nil)
+	shown := func(notice string) (times int) {
+		for _, u := range e.seen() {
+			times += strings.Count(u.raw, notice)
+		}
+		return times
+	}
+	e.await("the second notice", func() bool { return shown("second") > 0 })
+	s.lose(t, e, func() { close(agent.proceed) })
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pending.Wait(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if first, second := shown("first"), shown("second"); first != 1 || second != 1 {
+		t.Errorf("the editor has the notices %d and %d times; want each once", first, second)
+	}
+}

@@ -108,6 +108,9 @@ func (s *session) showTurn(t *client.Turn) {
 	nameless := 0
 	for i := range t.Parts {
 		part := &t.Parts[i]
+		if part.Kind == "inputRequest" {
+			continue // the session's questions show it, and no action adds it as a part
+		}
 		if part.ID == "" && part.ToolCall == nil {
 			if nameless++; nameless <= v.parts {
 				continue // the part was shown already
