@@ -221,7 +221,9 @@ func (s *session) showChat(chat client.Chat, how show) {
 			from = i + 1
 		}
 	}
-	beginQueued(s, chat, from)
+	if how == showRest {
+		beginQueued(s, chat, from)
+	}
 	for i := range chat.Turns {
 		t := &chat.Turns[i]
 		if i >= from || s.turn != nil && s.turn.id == t.ID {
@@ -236,8 +238,8 @@ func (s *session) showChat(chat client.Chat, how show) {
 	if chat.Active != nil {
 		s.showTurn(chat.Active)
 	}
-	endLostPrompts(s, chat)
 	if how == showRest {
+		endLostPrompts(s, chat)
 		continueTerminals(s)
 	}
 }

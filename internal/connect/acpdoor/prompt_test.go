@@ -2,7 +2,12 @@ package acpdoor
 
 import (
 	"encoding/json"
+	"io"
+	"strings"
 	"testing"
+
+	"ahprelay/internal/acp"
+	"ahprelay/internal/connect/client"
 )
 
 // TestPromptAfterACancelGoesOn cancels a prompt, and sends a further one. Only the first must be cancelled, also if its
@@ -18,4 +23,18 @@ func TestPromptAfterACancelGoesOn(t *testing.T) {
 	if !first.cancelled || second.cancelled {
 		t.Errorf("the first prompt is cancelled: %v, the second: %v; want only the first", first.cancelled, second.cancelled)
 	}
+}
+
+// TestPromptBeforeTheHistoryGoesOn has the history of a session arrive after its editor has sent two prompts, and before their turns
+// begin. The second prompt repeats a message of the history. Both prompts must stay open.
+func TestPromptBeforeTheHistoryGoesOn(t *testing.T) {
+	d := &Door{life: t.Context()}
+	d.conn = acp.NewConn(strings.NewReader(""), io.Discard, d, acp.Limits{})
+	s := &session{door: d, chat: "c", ready: true, prompts: []*prompt{{turn: "1", sent: true}, {queued: "2", text: "go on", sent: true}}}
+	defer func() {
+		if r := recover(); r != nil || len(s.prompts) != 2 {
+			t.Errorf("after the history, %d prompts are open, and a prompt is answered: %v; want both open", len(s.prompts), r)
+		}
+	}()
+	s.take(client.Action{Channel: "c", Raw: []byte(`{"type":"chat/turnsLoaded","turns":[{"id":"0","message":{"text":"go on"},"state":"complete","responseParts":[]}]}`)})
 }
