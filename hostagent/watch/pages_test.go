@@ -24,6 +24,7 @@ type pagingHost struct {
 	sessions []string
 	before   func(page int) string // a notification before a page, or ""
 	floats   bool                  // the host writes numbers as floating point
+	refused  func(page int) bool   // the host answers a page with an error; nil: none
 	messages chan string
 }
 
@@ -47,6 +48,10 @@ func (h *pagingHost) Write(message []byte, _ bool) error {
 		_, _ = fmt.Sscan(ahp.TextOf(env.Params, "cursor"), &page)
 		if note := h.before(page); note != "" {
 			h.messages <- note
+		}
+		if h.refused != nil && h.refused(page) {
+			h.messages <- string(ahp.AppendError(nil, env.ID, ahp.CodeInvalidParams, "Unrecognized cursor", nil))
+			return nil
 		}
 		status, next := 1, fmt.Sprintf(`,"nextCursor":"%d"`, page+1)
 		if page == len(h.sessions)-1 {
@@ -122,6 +127,40 @@ func TestSessionsOfAllPagesAreWatched(t *testing.T) {
 			t.Errorf("the events are %q; want %q", got, want)
 		}
 	})
+}
+
+// TestListGoesOnAfterAnOldCursor has a host that refuses the cursor of its second page, because its list has changed meanwhile. The
+// Watch must request the list again on the same connection. If the host refuses that page again, the Watch connects a minute later.
+func TestListGoesOnAfterAnOldCursor(t *testing.T) {
+	for refusals, want := range map[int]string{1: "x:/0 x:/0 x:/1 listed", 2: "x:/0 x:/0"} {
+		synctest.Test(t, func(t *testing.T) {
+			var events []string
+			host := &pagingHost{sessions: []string{"x:/0", "x:/1"}, before: func(int) string { return "" }, messages: make(chan string, 16)}
+			host.refused = func(page int) bool {
+				if page == 1 {
+					refusals--
+				}
+				return page == 1 && refusals >= 0
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			w := watch.New(watch.Config{
+				Ledger: notice.NewLedger("agent"), Log: slog.New(slog.DiscardHandler),
+				Dial:    func(context.Context) (watch.Socket, error) { return host, nil },
+				Summary: func(session string, _ []byte, _ bool) { events = append(events, session) },
+				Listed:  func() { events = append(events, "listed") },
+			})
+			ended := make(chan struct{})
+			go func() { defer close(ended); w.Run(ctx) }()
+			time.Sleep(settle)
+			synctest.Wait()
+			if got := strings.Join(events, " "); got != want {
+				t.Errorf("the events are %q; want %q", got, want)
+			}
+			cancel()
+			close(host.messages)
+			<-ended
+		})
+	}
 }
 
 // TestEndlessListsEnd has a host that names a next page in each page. The Watch must stop to request

@@ -84,6 +84,7 @@ type Watch struct {
 	touched  map[string]bool  // sessions changed since listSessions was sent, or in earlier pages; nil once the last page has arrived
 	listed   int              // number of pages and sessions of the list that have arrived
 	relist   bool             // the list is requested again after its last page
+	restart  bool             // the list was requested again from its beginning, because the host has refused a later page
 	nextID   int64
 	sock     Socket
 	open     map[string]*question           // by event id
@@ -213,7 +214,7 @@ func (w *Watch) greet(sock Socket) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sock, w.nextID, w.asked, w.touched, w.listed, w.relist = sock, 1, map[int64]string{}, map[string]bool{}, 0, false
+	w.sock, w.nextID, w.asked, w.touched, w.listed, w.relist, w.restart = sock, 1, map[int64]string{}, map[string]bool{}, 0, false, false
 	for _, s := range w.sessions {
 		s.follows = false
 	}
@@ -307,6 +308,9 @@ func (w *Watch) answerLocked(env *ahp.Envelope) error {
 	switch {
 	case !known:
 		return nil
+	case about == "" && env.Error != nil && w.listed > 0 && !w.restart: // the list may have changed since its first page
+		w.listed, w.restart = 0, true
+		return w.askLocked("listSessions", "ahp-root://", "", "")
 	case about == "" && env.Error != nil:
 		return fmt.Errorf("%w: listSessions: %s", errRefused, notice.Cut(ahp.TextOf(env.Error, "message"), notice.MaxText))
 	case about == "":
@@ -368,7 +372,7 @@ func (w *Watch) listLocked(items []byte, next string) error {
 		w.touched = touched
 		return w.askLocked("listSessions", "ahp-root://", next, "")
 	}
-	w.listed = 0
+	w.listed, w.restart = 0, false
 	for uri := range w.sessions {
 		if !there[uri] && !touched[uri] {
 			w.forgetLocked(uri)
