@@ -18,8 +18,10 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // sumLen is the length of a line's checksum and the space after it.
 const sumLen = 9
 
+func lineLen(record []byte) int64 { return int64(len(record)) + sumLen + 1 }
+
 func line(record []byte) []byte {
-	l := make([]byte, 0, len(record)+sumLen+1)
+	l := make([]byte, 0, lineLen(record))
 	l = fmt.Appendf(l, "%08x ", crc32.Checksum(record, table))
 	return append(append(l, record...), '\n')
 }
@@ -134,19 +136,23 @@ func (l *Log) open() (err error) {
 	return err
 }
 
-// drop removes the older half of the log. The newest record stays, because the next one may not
-// fit on the disk.
+// drop removes the older half of the log, except the records that stay, and half of the room that those leave. The newest
+// record stays, because the next one may not fit on the disk.
 func (l *Log) drop() error {
 	data, err := os.ReadFile(l.path)
 	if err != nil {
 		return err
 	}
 	records, _ := split(data)
+	room := l.limit
+	for _, r := range records[:min(l.keeps, len(records))] {
+		room -= lineLen(r)
+	}
 	var kept int64
 	first := len(records)
-	for first > l.keeps && (first == len(records) || kept+int64(len(records[first-1])) <= l.limit/2) {
+	for first > l.keeps && (first == len(records) || kept+lineLen(records[first-1]) <= room/2) {
 		first--
-		kept += int64(len(records[first]))
+		kept += lineLen(records[first])
 	}
 	return l.rewrite(slices.Delete(records, min(l.keeps, first), first))
 }

@@ -202,3 +202,47 @@ func FuzzOpenLog(f *testing.F) {
 		}
 	})
 }
+
+// TestLongFirstActionLeavesRoom fills the log of a turn whose first action has the longest message, which stays. When the log has
+// dropped its older half, the next actions must not each drop records again: that rewrites the file.
+func TestLongFirstActionLeavesRoom(t *testing.T) {
+	dir := t.TempDir()
+	store, err := transcript.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := store.Session("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, _, err := session.Live("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	rewritten, last := 0, os.FileInfo(nil)
+	add := func(size int) {
+		if err := log.Append(bytes.Repeat([]byte("x"), size)); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*", "*.live"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("the logs are %q, %v; want one", files, err)
+		}
+		now, err := os.Stat(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != nil && !os.SameFile(last, now) {
+			rewritten++
+		}
+		last = now
+	}
+	add(32 << 20)
+	for range 32_480 { // 30 beyond the bound
+		add(1 << 10)
+	}
+	if rewritten > 1 {
+		t.Errorf("the log is rewritten %d times for 30 actions beyond its bound; want once", rewritten)
+	}
+}
