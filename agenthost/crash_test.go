@@ -64,6 +64,40 @@ func TestMessageWithTheAgentWaitsNoLonger(t *testing.T) {
 	}
 }
 
+// TestQueuedMessageOfAnInterruptedTurnWaitsNoLonger has a crash between the two writes with which a queued message becomes a turn:
+// the turn has begun, and the message still waits. The new host must have the message once, in the interrupted turn.
+func TestQueuedMessageOfAnInterruptedTurnWaitsNoLonger(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		<-ctx.Done()
+		return agenthost.End{}, nil
+	})
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "one")
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"queued","id":"m","message":{"text":"two"}}`)
+	c.until("chat/pendingMessageSet")
+	copied := copyOf(t, dir)
+	store, err := transcript.Open(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions, err := store.Sessions()
+	if err != nil || len(sessions) != 1 {
+		t.Fatalf("the storage has %d sessions, %v; want one", len(sessions), err)
+	}
+	live, _, err := sessions[0].Live(fakeChat)
+	if err == nil {
+		err = errors.Join(live.Clear(), live.Append([]byte(`{"type":"chat/turnStarted","turnId":"t2","startedAt":"2026-01-01T00:00:00.000Z","message":{"text":"two"},"queuedMessageId":"m"}`)), live.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copied}).chatState()
+	if turn, _ := lastTurn(t, state); turn["id"] != "t2" || state["queuedMessages"] != nil {
+		t.Errorf("after the crash, the last turn is %v, and %v wait; want t2 and none", turn["id"], state["queuedMessages"])
+	}
+}
+
 // turnsFile returns the path of the file with the turns of the test's chat.
 func turnsFile(t *testing.T, dir string) string {
 	t.Helper()

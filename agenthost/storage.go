@@ -409,6 +409,7 @@ func (ch *chat) interruptedLocked() {
 		if started, ok := action.(turnStartedAction); ok {
 			at, _ := time.Parse(time.RFC3339, started.StartedAt)
 			t = &turn{ID: started.TurnID, StartedAt: started.StartedAt, Message: started.Message, ResponseParts: []any{}, started: at}
+			ch.takeLocked(started.QueuedMessageID) // which may wait still if the host has ended just then
 		} else if t != nil {
 			t.reduceStored(action)
 		}
