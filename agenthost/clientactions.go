@@ -206,6 +206,11 @@ type toolConfirmedAction struct {
 	Confirmed        string `json:"confirmed"`
 	Reason           string `json:"reason"`
 	SelectedOptionID string `json:"selectedOptionId"`
+
+	ReasonMessage   json.RawMessage `json:"reasonMessage"`
+	UserSuggestion  json.RawMessage `json:"userSuggestion"`
+	EditedToolInput json.RawMessage `json:"editedToolInput"`
+	Meta            json.RawMessage `json:"_meta"`
 }
 
 // clientConfirmLocked handles a client's answer to a request for permission. The first

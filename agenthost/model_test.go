@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -141,10 +142,17 @@ func (m *mirror) applyTool(kind string, call, a object) {
 				next["selectedOption"] = o
 			}
 		}
+		if a["_meta"] != nil {
+			next["_meta"] = a["_meta"]
+		}
 		if a["approved"] == true {
 			next["status"], next["confirmed"] = "running", a["confirmed"]
+			if edited, ok := a["editedToolInput"]; ok {
+				next["toolInput"] = edited
+			}
 		} else {
-			next["status"], next["reason"] = "cancelled", a["reason"]
+			next["status"] = "cancelled"
+			maps.Copy(next, keep(a, "reason", "reasonMessage", "userSuggestion"))
 		}
 		replaceWith(call, next)
 	case kind == "chat/toolCallContentChanged" && status == "running":
@@ -399,10 +407,11 @@ func checkModel(t *testing.T, rt *rapid.T) {
 		},
 		"answer": func(rt *rapid.T) {
 			approved, option := rapid.Bool().Draw(rt, "approved"), rapid.SampledFrom([]string{"always", "once", "no", "?"}).Draw(rt, "option")
+			more := rapid.SampledFrom([]string{"", `,"reasonMessage":{"markdown":"no"},"userSuggestion":{"text":"later"}`, `,"editedToolInput":"y","_meta":{"m":1}`}).Draw(rt, "more")
 			for _, p := range first.mirror.parts() {
 				if call, ok := p.(object)["toolCall"].(object); ok && call["status"] == "pending-confirmation" {
-					first.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/toolCallConfirmed","turnId":%q,"toolCallId":%q,"approved":%v,"confirmed":"user-action","reason":"denied","selectedOptionId":%q}`,
-						first.mirror.turn()["id"], call["toolCallId"], approved, option))
+					first.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/toolCallConfirmed","turnId":%q,"toolCallId":%q,"approved":%v,"confirmed":"user-action","reason":"denied","selectedOptionId":%q%s}`,
+						first.mirror.turn()["id"], call["toolCallId"], approved, option, more))
 				}
 			}
 		},

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"ahprelay/ahp"
 )
 
 // A markdownPart is a text or reasoning of the agent. chat/delta and chat/reasoning
@@ -81,6 +83,8 @@ type toolCall struct {
 	Confirmed         string          `json:"confirmed,omitempty"`
 	SelectedOption    *ConfirmOption  `json:"selectedOption,omitempty"`
 	Reason            string          `json:"reason,omitempty"`
+	ReasonMessage     json.RawMessage `json:"reasonMessage,omitempty"`
+	UserSuggestion    json.RawMessage `json:"userSuggestion,omitempty"`
 	PastTenseMessage  string          `json:"pastTenseMessage,omitempty"`
 	Content           []any           `json:"content,omitzero"`
 	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
@@ -234,10 +238,16 @@ func (tc *toolCall) confirm(a toolConfirmedAction) {
 		tc.SelectedOption = &tc.Options[i]
 	}
 	tc.settle()
-	if *a.Approved {
-		tc.Status, tc.Confirmed = toolRunning, a.Confirmed
-	} else {
-		tc.Status, tc.Reason = toolCancelled, a.Reason
+	if a.Meta != nil {
+		tc.Meta = a.Meta
+	}
+	if !*a.Approved {
+		tc.Status, tc.Reason, tc.ReasonMessage, tc.UserSuggestion = toolCancelled, a.Reason, a.ReasonMessage, a.UserSuggestion
+		return
+	}
+	tc.Status, tc.Confirmed = toolRunning, a.Confirmed
+	if a.EditedToolInput != nil && !ahp.IsObject(tc.ToolInput) { // input that is a reference is edited in the referenced resource
+		tc.ToolInput = a.EditedToolInput
 	}
 }
 
