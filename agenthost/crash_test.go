@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,75 @@ func (c steeredConversation) Steer(_ context.Context, p agenthost.Prompt, turn *
 	return nil
 }
 
+// A lateConversation refuses messages when their turn has ended.
+type lateConversation struct{ *fakeConversation }
+
+func (lateConversation) Steer(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) error {
+	<-turn.Context().Done()
+	return errors.New("no turn")
+}
+
+// TestSteeringMessageBehindATurnIsThePrompt has an agent refuse a steering message, because its turn has ended meanwhile. The
+// message must be the next prompt.
+func TestSteeringMessageBehindATurnIsThePrompt(t *testing.T) {
+	proceed := make(chan bool)
+	prompt := func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Prompted()
+		turn.Notice("prompt: " + p.Text)
+		<-proceed
+		return agenthost.End{}, nil
+	}
+	agent := newFake(prompt)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		return lateConversation{&fakeConversation{id: "c1", chat: chat, prompt: prompt}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	defer close(proceed)
+	c.prompt("t1", "one")
+	c.until("chat/responsePart")
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"steering","id":"m","message":{"text":"late"}}`)
+	c.until("chat/pendingMessageRemoved")
+	proceed <- true
+	c.until("chat/turnComplete")
+	if part := fmt.Sprint(c.until("chat/responsePart")["part"]); !strings.Contains(part, "prompt: late") {
+		t.Errorf("behind the turn, the agent shows %s; want the message as its next prompt", part)
+	}
+	if state := c.chatState(); state["steeringMessage"] != nil || state["queuedMessages"] != nil {
+		t.Errorf("the messages %v and %v wait; want none", state["steeringMessage"], state["queuedMessages"])
+	}
+}
+
+// TestSteeringMessageWaitsForTheAgent sends a steering message while the agent opens the conversation for the turn's prompt. The
+// agent must get the message during this turn, after the prompt.
+func TestSteeringMessageWaitsForTheAgent(t *testing.T) {
+	opening, proceed := make(chan *agenthost.Chat, 2), make(chan bool)
+	prompt := func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Notice("prompt: " + p.Text)
+		turn.Prompted()
+		<-ctx.Done()
+		return agenthost.End{}, nil
+	}
+	agent := newFake(prompt)
+	agent.open = func(_ context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		if opening <- chat; start.ID != "" {
+			<-proceed
+		}
+		return steeredConversation{&fakeConversation{id: "c1", chat: chat, prompt: prompt}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	(<-opening).Lost(errors.New("gone"))
+	c.prompt("t1", "one")
+	<-opening
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"steering","id":"m","message":{"text":"more"}}`)
+	c.until("chat/pendingMessageSet")
+	close(proceed)
+	for _, want := range []string{"prompt: one", "steered: more"} {
+		if part := fmt.Sprint(c.until("chat/responsePart")["part"]); !strings.Contains(part, want) {
+			t.Errorf("the turn has the part %s; want %s", part, want)
+		}
+	}
+}
+
 // TestMessageWithTheAgentWaitsNoLonger copies the storage after the agent has got a waiting message. A new
 // host with the copy must not have the message a second time.
 func TestMessageWithTheAgentWaitsNoLonger(t *testing.T) {
@@ -34,6 +104,7 @@ func TestMessageWithTheAgentWaitsNoLonger(t *testing.T) {
 		dir := t.TempDir()
 		proceed := make(chan bool)
 		prompt := func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+			turn.Prompted()
 			turn.Notice("prompt: " + p.Text)
 			select {
 			case <-proceed:

@@ -79,7 +79,23 @@ func (ch *chat) steerLocked() {
 		ID   string `json:"id"`
 	}{"chat/pendingMessageRemoved", "steering", m.ID})
 	ch.session.saveLocked()
-	ch.seat.steerLocked(m.Message)
+	ch.seat.steerLocked(m)
+}
+
+// waitAgainLocked makes a steering message wait again, because the agent's turn has ended before it has taken the message.
+func (ch *chat) waitAgainLocked(m pendingMessage) {
+	kind := "steering"
+	if ch.steering == nil {
+		ch.steering = &m
+	} else {
+		kind, ch.queued = "queued", append(ch.queued, m)
+	}
+	ch.session.saveLocked()
+	ch.session.host.emitLocked(ch.uri, struct {
+		Type string `json:"type"`
+		pendingAction
+	}{"chat/pendingMessageSet", pendingAction{kind, m.ID, m.Message}})
+	ch.nextLocked()
 }
 
 // nextLocked begins a turn if none is active: with a steering message that the agent

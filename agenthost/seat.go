@@ -401,16 +401,24 @@ func (st *seat) chooseModel(ctx context.Context, conv Conversation, model string
 // steers reports whether the agent accepts messages during its turn.
 func (st *seat) steers() bool {
 	_, ok := st.conv.(Steerer)
-	return ok && st.turn != nil
+	return ok && st.turn != nil && st.turn.prompted
 }
 
 // steerLocked gives a message to the agent during its turn.
-func (st *seat) steerLocked(message json.RawMessage) {
-	steerer, t, prompt := st.conv.(Steerer), st.turn, promptOf(message)
+func (st *seat) steerLocked(m pendingMessage) {
+	steerer, t := st.conv.(Steerer), st.turn
 	st.host.goLocked(func() {
-		if err := steerer.Steer(t.ctx, prompt, t); err != nil && t.ctx.Err() == nil {
-			t.Notice("The agent did not take the message: " + err.Error())
+		err := steerer.Steer(t.ctx, promptOf(m.Message), t)
+		if err == nil {
+			return
 		}
+		st.handle.update(func(ch *chat, _ *Host) {
+			if t.ended || errors.Is(err, ErrEnded) {
+				ch.waitAgainLocked(m)
+			} else {
+				t.noticeLocked("The agent did not take the message: " + err.Error())
+			}
+		})
 	})
 }
 

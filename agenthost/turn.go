@@ -26,6 +26,7 @@ type Turn struct {
 
 	// Guarded by the host's lock.
 	ended     bool
+	prompted  bool   // the agent has the prompt
 	bytes     int    // of texts and contents
 	cut       bool   // the turn has reached maxTurnBytes
 	toolsCut  bool   // the turn has reached maxTurnTools
@@ -69,6 +70,14 @@ func newTurn(ch *chat, t *turn, past bool) *Turn {
 // Context returns a context that ends with the turn. Its cause is [ErrEnded], or, if
 // the turn was cancelled, [context.Canceled].
 func (t *Turn) Context() context.Context { return t.ctx }
+
+// Prompted reports that the agent has the turn's prompt. Only from now on, a [Steerer] gets messages during the turn.
+func (t *Turn) Prompted() {
+	t.update(func() {
+		t.prompted = true
+		t.chat.steerLocked()
+	})
+}
 
 // update calls f with the host's lock held, unless the turn has ended.
 func (t *Turn) update(f func()) {

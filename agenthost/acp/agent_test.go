@@ -321,14 +321,10 @@ func TestASignInThatIsDeclined(t *testing.T) {
 }
 
 // TestSteeredMessageJoinsTheTurn sends a message during a turn. An agent that can be
-// steered gets it during the turn. For any other agent, it becomes the next prompt.
+// steered gets it during the turn. For any other agent, and for one whose turn has just ended, it becomes the next prompt.
 func TestSteeredMessageJoinsTheTurn(t *testing.T) {
-	for _, steers := range []bool{true, false} {
-		options := acpagent.Options{Store: t.TempDir()}
-		if steers {
-			options.With = "steer"
-		}
-		s := newSite(t, options, nil)
+	for with, steers := range map[string]bool{"steer": true, "": false, "steer late": false} {
+		s := newSite(t, acpagent.Options{Store: t.TempDir(), With: with}, nil)
 		k := s.connect(t).begin(s, "s1", nil)
 		turn := k.prompt("slow")
 		k.until("chat/delta")

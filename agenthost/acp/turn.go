@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"ahprelay/agenthost"
+	"ahprelay/ahp"
 	"ahprelay/internal/acp"
 )
 
@@ -37,6 +39,7 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	}
 	answered := make(chan result, 1)
 	sent := c.peer.conn.Begin("session/prompt", acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}) // sent before a cancellation
+	turn.Prompted()
 	go func() {
 		var r result
 		r.err = sent.Wait(c.life, &r.response)
@@ -70,9 +73,32 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 type steered struct{ *conversation }
 
 // Steer implements [agenthost.Steerer].
-func (c steered) Steer(ctx context.Context, prompt agenthost.Prompt, turn *agenthost.Turn) error {
-	turn.Notice("*The agent has this message now:* " + prompt.Text)
-	return c.peer.call(ctx, "_session/steering", acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}, nil)
+func (c steered) Steer(_ context.Context, prompt agenthost.Prompt, turn *agenthost.Turn) error {
+	ctx, cancel := context.WithTimeout(c.life, answerTime) // the answer counts after the turn's end, too
+	defer cancel()
+	var refused error
+	request := steering{acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}, json.RawMessage(`{"steering":{"idleBehavior":"promptRequired"}}`)}
+	err := c.peer.conn.CallThen(ctx, "_session/steering", request, nil, func(answer json.RawMessage) {
+		switch ahp.TextOf(answer, "outcome") {
+		case "promptRequired":
+			refused = agenthost.ErrEnded
+		case "failed":
+			refused = errors.New("it failed")
+		default:
+			turn.Notice("*The agent has this message now:* " + prompt.Text)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+// A steering is a request that gives a message to the agent's turn. If no turn runs, an agent that knows the member in Meta
+// does not begin one.
+type steering struct {
+	acp.PromptRequest
+	Meta json.RawMessage `json:"_meta"`
 }
 
 func (c *conversation) beginTurn(turn *agenthost.Turn) {

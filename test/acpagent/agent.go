@@ -67,6 +67,7 @@ type Options struct {
 	Store string // the agent stores its sessions in this directory
 	With  string // capabilities: load, list, resume, fork, steer, auth, options, switch; faults: gemini;
 	// stays: the agent refuses each change of its model;
+	// late: the agent takes no message during a turn, because its turn has just ended;
 	// bypass: sessions begin in the mode bypassPermissions;
 	// later: each message has members unknown to its client
 }
@@ -282,6 +283,9 @@ func (a *agent) answer(method string, params json.RawMessage) (any, error) {
 	case "_session/steering":
 		var p acp.PromptRequest
 		_ = acp.Decode(params, &p)
+		if a.can("late") {
+			return map[string]string{"outcome": "promptRequired"}, nil
+		}
 		s.say("steered: %s", p.Prompt[0].Text)
 		return struct{}{}, nil
 	case "session/close":
