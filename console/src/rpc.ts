@@ -354,6 +354,7 @@ export class Connection {
     } catch (err) {
       // A host that has restarted does not know its clients.
       if (!(err instanceof RpcError) || err.code === code.hostOffline) throw err;
+      this.lastSeen = null; // the host may have resumed this connection: then it takes initialize on the next one only
       return this.#initialize(versions);
     }
     const { snapshots, actions, missing: gone } = recovered(result);

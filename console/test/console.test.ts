@@ -277,6 +277,24 @@ test('after a drop, missed actions are requested', async (t) => {
   c.conn.stop();
 });
 
+// Has a relay refuse the answer to reconnect, because it is too long, and the host refuse initialize on the same connection,
+// which it has resumed. The next connection must begin anew, and not resume again.
+test('a client that cannot resume begins anew', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.after(() => mock.timers.reset());
+  const c = await live();
+  c.socket.lose(1012, 'resync');
+  mock.timers.tick(500);
+  c.socket.open();
+  await c.socket.answer('reconnect', { error: { code: -32603, message: 'too long' } });
+  await c.socket.answer('initialize', { error: { code: -32601, message: 'Method not found: initialize' } });
+  mock.timers.tick(15_000);
+  c.socket.open();
+  await c.socket.answer('initialize', { result: { serverSeq: 1 } });
+  assert.equal(c.syncs.at(-1).fresh, true);
+  c.conn.stop();
+});
+
 test('close codes from 4500 on end the connection', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   t.after(() => mock.timers.reset());

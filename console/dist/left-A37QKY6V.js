@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-ZGWU6VMM.js";import"./chunk-EXCVREAB.js";import"./chunk-5ONSFV4I.js";import"./chunk-5KXSN2WN.js";import"./chunk-ZETGW2A3.js";import"./chunk-5ZUITUKW.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-CBYZXLYU.js";import"./chunk-R5NAI45A.js";import"./chunk-26WMZINT.js";import"./chunk-XMX54LHX.js";import"./chunk-LPS2UZOD.js";import"./chunk-5KXSN2WN.js";import"./chunk-ZETGW2A3.js";import"./chunk-5ZUITUKW.js";export{b as Asks,c as CameraView,a as Lend};

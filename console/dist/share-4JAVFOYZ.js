@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LTQUPDSS.js";import"./chunk-63IYTPXI.js";import"./chunk-R5NAI45A.js";import"./chunk-26WMZINT.js";import"./chunk-XMX54LHX.js";import"./chunk-LPS2UZOD.js";import"./chunk-5KXSN2WN.js";import"./chunk-ZETGW2A3.js";import"./chunk-5ZUITUKW.js";export{b as Code,a as Share};
