@@ -131,10 +131,11 @@ const (
 	maxDeleted       = 10_000  // sessions remembered as deleted
 	maxInFlight      = 64      // requests of a connection that run in goroutines
 	maxTerminalBytes = 1 << 20 // of one terminal's content
-)
 
-// maxReplayBytes bounds the actions that are kept for reconnecting clients. Tests lower it.
-var maxReplayBytes = 64 << 20
+	// maxReplayBytes bounds the actions that are kept for reconnecting clients. They are in one answer, and a relay
+	// with little memory passes answers of 14 MiB.
+	maxReplayBytes = 8 << 20
+)
 
 // withDefaults returns a validated copy of the configuration with defaults.
 func (c Config) withDefaults() (Config, error) {

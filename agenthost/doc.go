@@ -118,7 +118,7 @@
 // the previous connection continues, without the messages it missed.
 //
 // reconnect {clientId, lastSeenServerSeq, subscriptions} is answered before any live
-// action. The host keeps the last 1000 envelopes of all channels, at most 64 MiB. If they include
+// action. The host keeps the last 1000 envelopes of all channels, at most 8 MiB. If they include
 // lastSeenServerSeq, the answer is {type: "replay", actions, missing}, with the params
 // of the original notifications; otherwise {type: "snapshot", snapshots}. An unknown
 // clientId gets -32008.

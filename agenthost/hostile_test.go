@@ -255,11 +255,11 @@ func TestReplacedContentDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestReplaysAreBounded has an agent cause 80 MiB of actions. The host must not keep all of them for clients that
-// reconnect: such a client gets the state instead.
+// TestReplaysAreBounded has an agent cause 10 MiB of actions. The host must not keep all of them for clients that
+// reconnect: such a client gets the state instead. A relay with little memory passes messages of 14 MiB.
 func TestReplaysAreBounded(t *testing.T) {
 	host := newHost(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
-		for range 80 {
+		for range 160 {
 			turn.Usage(agenthost.Usage{Model: strings.Repeat("x", 1<<16)})
 		}
 		return agenthost.End{}, nil
@@ -276,7 +276,7 @@ func TestReplaysAreBounded(t *testing.T) {
 	again := &agentClient{pipeClient: connectPipe(t, host), t: t}
 	got := again.call("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"c","lastSeenServerSeq":%d,"subscriptions":[]}`, int(seen)+1))
 	if got["type"] != "snapshot" {
-		t.Errorf("after 5 MiB of actions, reconnect answers with a %v; want a snapshot", got["type"])
+		t.Errorf("after 10 MiB of actions, reconnect answers with a %v; want a snapshot", got["type"])
 	}
 }
 
