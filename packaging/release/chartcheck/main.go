@@ -10,6 +10,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -104,7 +105,7 @@ func check(dir string) error {
 		if err != nil {
 			return err
 		}
-		for _, kind := range made {
+		for kind := range made {
 			kinds[kind] = true
 		}
 	}
@@ -122,11 +123,40 @@ func check(dir string) error {
 			return fmt.Errorf("the schema accepts %s: %v", typo, err)
 		}
 	}
-	return documented(dir)
+	return errors.Join(pods(dir), documented(dir))
 }
 
-// template renders the chart, and returns the kinds of its objects.
-func template(dir string, values map[string]any) (kinds []string, err error) {
+// pods reports values that reach the relays wrongly.
+func pods(dir string) error {
+	relay := func(text string) (spec corev1.PodTemplateSpec, err error) {
+		var values map[string]any
+		if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+			return spec, err
+		}
+		made, err := template(dir, values)
+		if err != nil {
+			return spec, err
+		}
+		return made["apps/v1/StatefulSet"].(*appsv1.StatefulSet).Spec.Template, nil
+	}
+	before, err := relay("{keys: {existingSecret: relay-keys}, settings: {MAX_QUEUED: 268435456}, config: {hold: 5m}}")
+	if err != nil {
+		return err
+	}
+	after, err := relay("{keys: {existingSecret: relay-keys}, settings: {MAX_QUEUED: 268435456}, config: {hold: 6m}}")
+	if err != nil {
+		return err
+	}
+	var faults []error
+	if reflect.DeepEqual(before, after) {
+		faults = append(faults, errors.New("an upgrade with a changed config replaces no relay, so it has no effect"))
+	}
+	return errors.Join(faults...)
+}
+
+// template renders the chart, and returns its objects by kind; of several, the last.
+func template(dir string, values map[string]any) (made map[string]any, err error) {
+	made = map[string]any{}
 	chart, err := loader.Load(dir)
 	if err != nil {
 		return nil, err
@@ -150,28 +180,29 @@ func template(dir string, values map[string]any) (kinds []string, err error) {
 			if strings.TrimSpace(part) == "" {
 				continue
 			}
-			kind, err := strict(part)
+			kind, object, err := strict(part)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w\n%s", name, err, part)
 			}
-			kinds = append(kinds, kind)
+			made[kind] = object
 		}
 	}
-	return kinds, nil
+	return made, nil
 }
 
 // strict reads an object into the type of its kind, which must have all its members.
-func strict(text string) (string, error) {
+func strict(text string) (kind string, into any, err error) {
 	var object struct{ Kind, APIVersion string }
 	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	kind := object.APIVersion + "/" + object.Kind
+	kind = object.APIVersion + "/" + object.Kind
 	make := objects[kind]
 	if make == nil {
-		return "", fmt.Errorf("unknown kind %q", kind)
+		return "", nil, fmt.Errorf("unknown kind %q", kind)
 	}
-	return kind, yaml.UnmarshalStrict([]byte(text), make())
+	into = make()
+	return kind, into, yaml.UnmarshalStrict([]byte(text), into)
 }
 
 // documented reports values without a row in the chart's README, or missing in the schema.
