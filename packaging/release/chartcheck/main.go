@@ -151,6 +151,13 @@ func pods(dir string) error {
 	if reflect.DeepEqual(before, after) {
 		faults = append(faults, errors.New("an upgrade with a changed config replaces no relay, so it has no effect"))
 	}
+	env := map[string]string{}
+	for _, e := range before.Spec.Containers[0].Env {
+		env[e.Name] = e.Value
+	}
+	if got := env["AHP_RELAY_MAX_QUEUED"]; got != "268435456" {
+		faults = append(faults, fmt.Errorf("the setting MAX_QUEUED: 268435456 is %s for the relay", got))
+	}
 	return errors.Join(faults...)
 }
 
