@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -157,6 +158,12 @@ func pods(dir string) error {
 	}
 	if got := env["AHP_RELAY_MAX_QUEUED"]; got != "268435456" {
 		faults = append(faults, fmt.Errorf("the setting MAX_QUEUED: 268435456 is %s for the relay", got))
+	}
+	for _, name := range []string{"AHP_RELAY_LISTEN", "AHP_RELAY_CLUSTER_LISTEN"} { // a pod may have an IPv6 address only
+		address := strings.ReplaceAll(env[name], "$(POD_IP)", "fd00::1")
+		if host, _, err := net.SplitHostPort(address); err != nil || host != "" && host != "fd00::1" {
+			faults = append(faults, fmt.Errorf("%s is %s, which is no address of a pod with IPv6 only: %v", name, address, err))
+		}
 	}
 	return errors.Join(faults...)
 }
