@@ -165,6 +165,9 @@ func pods(dir string) error {
 			faults = append(faults, fmt.Errorf("%s is %s, which is no address of a pod with IPv6 only: %v", name, address, err))
 		}
 	}
+	if how := before.Spec.SecurityContext.FSGroupChangePolicy; how == nil || *how != corev1.FSGroupChangeOnRootMismatch {
+		faults = append(faults, errors.New("each start of a pod opens the relay's files to its group, and the relay refuses such an audit file"))
+	}
 	return errors.Join(faults...)
 }
 
