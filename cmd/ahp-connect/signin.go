@@ -53,7 +53,7 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	} else if why != nil {
 		place += fmt.Sprintf(" (no key store: %v)", why)
 	}
-	_, err = fmt.Fprintf(s.err, "Signed in at %s as %s. The key is in %s.\n", connect.RelayName(d.Relay), d.Subject, place)
+	_, err = fmt.Fprintf(s.err, "Signed in at %s as %s. The key is in %s.\n", connect.RelayName(d.Relay), cli.Printable(d.Subject), place)
 	return err
 }
 

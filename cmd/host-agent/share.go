@@ -125,10 +125,10 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(s.out, link.Link); err != nil {
+	if _, err := fmt.Fprintln(s.out, cli.Printable(link.Link)); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.err, "Valid until %s. List its viewers: host-agent shares. Revoke it: host-agent unshare %s\n", link.Expires.Local().Format(time.DateTime), link.ID)
+	fmt.Fprintf(s.err, "Valid until %s. List its viewers: host-agent shares. Revoke it: host-agent unshare %s\n", link.Expires.Local().Format(time.DateTime), printable(link.ID))
 	if c.NoQR {
 		return nil
 	}

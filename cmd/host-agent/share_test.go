@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,7 +68,34 @@ func TestShareNeedsASession(t *testing.T) {
 	if out, err := agent(t.Context(), t, append([]string{"share", "demo:/1", "--no-qr"}, at...)...); err != nil || !strings.HasPrefix(out, relay.URL()+"/s#") {
 		t.Errorf("share = %q, %v; want a link", out, err)
 	}
+	at[1] = controls(t, relay.URL())
+	if out, err := agent(t.Context(), t, append([]string{"share", "demo:/1", "--no-qr"}, at...)...); err != nil || !strings.Contains(out, "[2Js#") || strings.Contains(out, "\x1b") {
+		t.Errorf("share at a relay that sends control characters = %q, %v; want the link without them", out, err)
+	}
 	stop()
+}
+
+// controls returns the address of a proxy in front of a relay that puts control characters into the links that the relay makes.
+func controls(t *testing.T, relay string) string {
+	t.Helper()
+	at, err := url.Parse(relay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(at)
+	proxy.ModifyResponse = func(answer *http.Response) error {
+		if answer.Request.URL.Path != "/agent/shares" {
+			return nil
+		}
+		text, err := io.ReadAll(answer.Body)
+		text = bytes.ReplaceAll(text, []byte("/s#"), []byte(`/\u001b[2Js#`))
+		answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		answer.Header.Set("Content-Length", strconv.Itoa(len(text)))
+		return err
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // TestUnshareNamesTheMissingLink revokes a link that does not exist. The error must name

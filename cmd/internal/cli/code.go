@@ -16,7 +16,7 @@ const maxCodeColumns = 45
 // is false. The QR code contains the approval code, and the printed link does not.
 func ShowCode(out io.Writer, code device.Code, noQR bool) {
 	fmt.Fprintf(out, "On a signed-in device, open\n\n  %s\n\nand type the code\n\n  %s\n\nThe page must show the fingerprint %s. The code is valid until %s.\n",
-		code.Page, code.Code, code.Fingerprint, code.Expires.Local().Format(time.TimeOnly))
+		Printable(code.Page), Printable(code.Code), code.Fingerprint, code.Expires.Local().Format(time.TimeOnly))
 	if scan := code.Link + "=" + code.Code; !noQR && QRWidth(scan) <= maxCodeColumns {
 		_ = PrintQR(out, out, scan) // without it, the printed code is enough
 	}

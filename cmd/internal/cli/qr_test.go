@@ -105,3 +105,13 @@ func TestQRCodeHoldsTheTypedCode(t *testing.T) {
 		t.Errorf("the output is the text %q and the expected QR code: %v, with %d lines; want the code BCDF-GHJK, and at most 23 lines", said, has, lines)
 	}
 }
+
+// TestCodeOfARelayIsPlainText shows a request whose texts come from a relay. They must not erase or replace what this program
+// prints, such as the fingerprint that people compare.
+func TestCodeOfARelayIsPlainText(t *testing.T) {
+	var out bytes.Buffer
+	ShowCode(&out, device.Code{Code: "AB\x1b[2KCD", Page: "https://relay.example.com/\x1b]0;x\adevice", Fingerprint: "aaaa-bbbb"}, true)
+	if text := out.String(); strings.ContainsAny(text, "\x1b\a") || !strings.Contains(text, "aaaa-bbbb") {
+		t.Errorf("the request is shown as %q; want no control characters", text)
+	}
+}
