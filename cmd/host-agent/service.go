@@ -163,7 +163,7 @@ func (c *uninstallCmd) Run(s *streams) error {
 	if err := c.service().Uninstall(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(s.out, "Removed. The credential remains: relay revoke --host ends it.")
+	_, err := fmt.Fprintln(s.out, "Removed. The credential remains: on the relay's machine, relay revoke --data-dir DIR --host NAME ends it.")
 	return err
 }
 

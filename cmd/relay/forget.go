@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+
+	"ahprelay/cmd/internal/cli"
 )
 
 type forgetCmd struct {
@@ -21,6 +23,6 @@ func (c *forgetCmd) Run(ctx context.Context, s *streams) error {
 	if err := relay.operate(ctx, http.MethodPost, "/operator/forget", "relay forget", ask, &struct{}{}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "forgot %s/%s; its tokens remain valid: relay revoke --host %[2]s ends them\n", c.Tenant, c.Host)
+	_, err = fmt.Fprintf(s.out, "forgot %s/%s; its tokens remain valid: relay revoke --data-dir %s --tenant %[1]s --host %[2]s ends them\n", c.Tenant, c.Host, cli.Quoted(c.DataDir))
 	return err
 }

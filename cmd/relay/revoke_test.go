@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,5 +109,19 @@ func TestUnclearRevocationsAreRefused(t *testing.T) {
 		if _, _, err := relay(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q in it", args, err, want)
 		}
+	}
+}
+
+// TestForgetPrintsAWholeCommand forgets a host of a tenant. The printed command that ends the host's tokens must work as it is.
+func TestForgetPrintsAWholeCommand(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "relay data")
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }))
+	defer server.Close()
+	out, _, err := relay(t, "forget", "--relay", server.URL, "--data-dir", dir, "--tenant", "acme", "laptop")
+	if want := "relay revoke --data-dir '" + dir + "' --tenant acme --host laptop ends them"; err != nil || !strings.Contains(out, want) {
+		t.Errorf("forget prints %q, %v; want %q in it", out, err, want)
 	}
 }

@@ -155,7 +155,7 @@ func onlyHere(base string) bool {
 func (c *shareCmd) report(ctx context.Context, s *streams, relay *runningRelay, base, token string) {
 	id, expires, err := relay.keys.Tokens().TokenID(token)
 	if err == nil {
-		fmt.Fprintf(s.err, "Valid until %s. To revoke it: relay revoke --data-dir %s --token %s\n", expires.Local().Format(time.DateTime), c.DataDir, id)
+		fmt.Fprintf(s.err, "Valid until %s. To revoke it: relay revoke --data-dir %s --token %s\n", expires.Local().Format(time.DateTime), cli.Quoted(c.DataDir), id)
 	}
 	if onlyHere(base) {
 		fmt.Fprintln(s.err, "The link works on this machine only; give the relay's public address with --url.")
