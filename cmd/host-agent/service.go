@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -79,6 +80,12 @@ func (c *installCmd) arguments(common ...string) ([]string, error) {
 	}
 	if parsed == nil {
 		return nil, fmt.Errorf("%q cannot run as a service; want the arguments of up or run", strings.Join(args, " "))
+	}
+	host := hostagent.Upstream{URL: cmp.Or(a.Up.Upstream, a.Run.Upstream), TokenFile: cmp.Or(a.Up.UpstreamTokenFile, a.Run.UpstreamTokenFile)}
+	if host.URL != "" {
+		if err := host.Check(); err != nil { // the service would report it in its log only, and end again and again
+			return nil, err
+		}
 	}
 	if command := slices.Concat(a.Up.Command, a.Run.Command); len(command) > 0 && command[0] != "--" {
 		args = slices.Insert(args, len(args)-len(command), "--") // so that its arguments are no flags of the service

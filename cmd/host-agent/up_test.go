@@ -291,6 +291,11 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if out, err := do("install", "up", "https://relay.example.com", "--fodler", home); err == nil || !strings.Contains(out, "unknown flag --fodler") {
 		t.Errorf("install with a mistyped flag: %s, %v; want unknown flag --fodler", out, err)
 	}
+	for _, args := range [][]string{{"up", "https://relay.example.com"}, {"run", "--relay", "https://relay.example.com", "--token-file", file}} {
+		if out, err := do(append(append([]string{"install"}, args...), "--upstream", "127.0.0.1:8090")...); err == nil || !strings.Contains(out, "want ws://") {
+			t.Errorf("install of %s with a malformed address of the host: %s, %v; want an error that names the form", args[0], out, err)
+		}
+	}
 	if out, err := do("install", "run", "--token-file", file); err == nil || !strings.Contains(out, "--relay") {
 		t.Errorf("install of run without --relay: %s, %v; want that --relay is missing", out, err)
 	}
