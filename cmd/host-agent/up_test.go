@@ -378,18 +378,21 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = do("uninstall")
-	for name, value := range map[string]string{"HTTPS_PROXY": "http://proxy:1", "http_proxy": "http://ada:pass%21word@proxy:1", "SSL_CERT_FILE": "/etc/ca@home.pem"} {
+	for name, value := range map[string]string{"HTTPS_PROXY": "http://proxy:1", "http_proxy": "http://ada:pass%21word@proxy:1", "SSL_CERT_FILE": "/etc/ca@home.pem", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_EXPORTER_OTLP_HEADERS": "api-key=pass%21word@proxy"} {
 		t.Setenv(name, value)
 	}
-	if out, err := do("install", "up", "https://relay.example.com"); err != nil || !strings.Contains(out, "journalctl --user") || !strings.Contains(out, "does not get http_proxy, because it contains a password") {
-		t.Fatalf("install prints %s, %v; want the command journalctl, and a note about the proxy's password", out, err)
+	out, err := do("install", "up", "https://relay.example.com")
+	for _, want := range []string{"journalctl --user", "does not get http_proxy, because it contains a password", "does not get OTEL_EXPORTER_OTLP_HEADERS, because it may contain a password"} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Fatalf("install prints %s, %v; want %q in it", out, err, want)
+		}
 	}
 	text, err := os.ReadFile(unit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"ExecStart=" + strings.NewReplacer("%", "%%", " ", `\x20`).Replace(program) + " ", "https://relay.example.com", inUnit.Replace(file), "WorkingDirectory=" + inUnit.Replace(home) + "\n", "Environment=PATH=" + bin + ":", "Environment=HTTPS_PROXY=http://proxy:1\n", "Environment=SSL_CERT_FILE=/etc/ca@home.pem\n", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n",
+		"ExecStart=" + strings.NewReplacer("%", "%%", " ", `\x20`).Replace(program) + " ", "https://relay.example.com", inUnit.Replace(file), "WorkingDirectory=" + inUnit.Replace(home) + "\n", "Environment=PATH=" + bin + ":", "Environment=HTTPS_PROXY=http://proxy:1\n", "Environment=SSL_CERT_FILE=/etc/ca@home.pem\n", "Environment=OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318\n", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the unit lacks %q:\n%s", want, text)

@@ -92,18 +92,27 @@ func ServiceDirectory(args []string) (string, error) {
 // networkVariables are the settings of proxies and of trusted authorities.
 var networkVariables = []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
-// withNetwork adds this process's networkVariables to the service's environment. It returns a note for people on those that
-// contain a password, which every reader of the service's settings would see.
-func (s *Service) withNetwork() (note string) {
+// passes reports whether the service gets a variable of this process: for its network, for traces, or of its user.
+func (s *Service) passes(name string) bool {
+	return slices.Contains(networkVariables, name) || strings.HasPrefix(name, "OTEL_") || name == "XDG_STATE_HOME" && !s.System
+}
+
+// withVariables adds variables of this process to the service's environment. It returns a note for people on those that contain
+// a password, which every reader of the service's settings would see.
+func (s *Service) withVariables() (note string) {
 	s.Env = maps.Clone(s.Env)
 	if s.Env == nil {
 		s.Env = map[string]string{}
 	}
-	for _, name := range networkVariables {
-		switch value := os.Getenv(name); {
+	for _, pair := range slices.Sorted(slices.Values(os.Environ())) {
+		name, value, _ := strings.Cut(pair, "=")
+		switch {
+		case value == "" || !s.passes(name):
 		case strings.Contains(value, "@") && strings.HasSuffix(strings.ToUpper(name), "_PROXY"):
 			note += " The service does not get " + name + ", because it contains a password."
-		case value != "":
+		case strings.HasSuffix(name, "_HEADERS"):
+			note += " The service does not get " + name + ", because it may contain a password."
+		default:
 			s.Env[name] = value
 		}
 	}
@@ -180,7 +189,7 @@ WantedBy=` + by + "\n"
 // Install installs the service, and starts it unless start is false. It returns a
 // sentence for people.
 func (s *Service) Install(start bool) (said string, err error) {
-	note := s.withNetwork()
+	note := s.withVariables()
 	svc, err := s.open(noProgram{})
 	if err != nil {
 		return "", err

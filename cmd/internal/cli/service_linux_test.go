@@ -17,3 +17,15 @@ func TestProgramThatSystemdRefuses(t *testing.T) {
 		t.Errorf("a path that systemd accepts: %v; want no error", err)
 	}
 }
+
+// TestServiceHasTheStateDirectoryOfItsUser sets XDG_STATE_HOME for install. The service of the same user must find the same sessions
+// there. A machine service has a user of its own.
+func TestServiceHasTheStateDirectoryOfItsUser(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "/srv/state")
+	own, machine := &Service{}, &Service{System: true}
+	own.withVariables()
+	machine.withVariables()
+	if got := own.Env["XDG_STATE_HOME"] + " " + machine.Env["XDG_STATE_HOME"]; got != "/srv/state " {
+		t.Errorf("XDG_STATE_HOME of a user's service, and of a machine's: %q; want /srv/state, and none", got)
+	}
+}
