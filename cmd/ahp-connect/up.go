@@ -139,7 +139,7 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 		return err
 	}
 	svc.Args = args
-	if svc.Directory, err = cli.ServiceDirectory(args); err != nil {
+	if svc.Directory, err = cli.ServiceDirectory(args, false); err != nil {
 		return err
 	}
 	said, err := svc.Install(c.Start)

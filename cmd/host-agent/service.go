@@ -47,10 +47,8 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 	svc := c.service()
 	svc.Args, svc.User = arguments, c.RunAs
 	svc.Env = map[string]string{"PATH": os.Getenv("PATH")} // to find an agent, and for the agents' own commands
-	if !c.System {
-		if svc.Directory, err = cli.ServiceDirectory(arguments); err != nil {
-			return err
-		}
+	if svc.Directory, err = cli.ServiceDirectory(arguments, c.System); err != nil {
+		return err
 	}
 	said, err := svc.Install(c.Start)
 	if err != nil {

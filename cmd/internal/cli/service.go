@@ -77,14 +77,17 @@ func ChangeValues(args []string, change func(flag, value string) (string, error)
 	return list, nil
 }
 
-// ServiceDirectory returns the working directory of a user's service with these arguments: the home directory or, with a
-// --config file, the present directory, because relative paths in the file count from there.
-func ServiceDirectory(args []string) (string, error) {
+// ServiceDirectory returns the working directory of a service with these arguments. With a --config file, it is the present
+// directory, because relative paths in the file count from there; otherwise a user's home directory, or for a machine service none.
+func ServiceDirectory(args []string, system bool) (string, error) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
-	if slices.ContainsFunc(args, func(arg string) bool { return arg == "--config" || strings.HasPrefix(arg, "--config=") }) {
+	switch {
+	case slices.ContainsFunc(args, func(arg string) bool { return arg == "--config" || strings.HasPrefix(arg, "--config=") }):
 		return os.Getwd()
+	case system:
+		return "", nil
 	}
 	return os.UserHomeDir()
 }
@@ -146,6 +149,9 @@ func (s *Service) open(program service.Interface) (service.Service, error) {
 			env[name] = bareInUnit.Replace(value)
 		}
 		path, directory = bareInUnit.Replace(path), strings.ReplaceAll(directory, "%", "%%")
+		if s.System && directory != "" {
+			directory = "-" + directory // the service's user may have no access there, and absolute paths need none
+		}
 	}
 	svc, err := service.New(program, &service.Config{
 		Name: s.Name, DisplayName: s.Title, Description: s.Description, Executable: path, Arguments: args, UserName: s.User, WorkingDirectory: directory, EnvVars: env,

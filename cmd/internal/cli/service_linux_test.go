@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -15,6 +16,34 @@ func TestProgramThatSystemdRefuses(t *testing.T) {
 	}
 	if err := checkProgram("/home/ada 100%/é/host-agent"); err != nil {
 		t.Errorf("a path that systemd accepts: %v; want no error", err)
+	}
+}
+
+// TestMachineServiceReadsItsConfigurationWhereItWasInstalled compares the working directories in units. Relative paths in a
+// configuration file count from there. A machine service without a file has none.
+func TestMachineServiceReadsItsConfigurationWhereItWasInstalled(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args   string
+		system bool
+		want   string
+	}{
+		{"up https://relay.example.com", false, home},
+		{"up https://relay.example.com --config /etc/x.yaml", false, here},
+		{"up https://relay.example.com", true, ""},
+		{"up --config=/etc/x.yaml https://relay.example.com", true, here},
+		{"up https://relay.example.com -- agent --config x", true, ""},
+	} {
+		if got, err := ServiceDirectory(strings.Fields(test.args), test.system); err != nil || got != test.want {
+			t.Errorf("the service of %s, for the machine: %v, has the directory %q, %v; want %q", test.args, test.system, got, err, test.want)
+		}
 	}
 }
 
