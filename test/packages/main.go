@@ -59,6 +59,9 @@ func run(dist, work, suite, some string) (err error) {
 	if dist, err = filepath.Abs(dist); err != nil {
 		return err
 	}
+	if _, err := os.Stat(filepath.Join(dist, "SHA256SUMS.sig")); err != nil {
+		return fmt.Errorf("no signed release: %w; make one in a clean clone, with make release ARGS='-key K -package-key P -minisign-key M' (RELEASING.md)", err)
+	}
 	if work == "" {
 		if work, err = os.MkdirTemp("", "ahp-packages-"); err != nil {
 			return err
