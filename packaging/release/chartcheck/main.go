@@ -115,7 +115,7 @@ func check(dir string) error {
 			return fmt.Errorf("no set of values makes a %s", kind)
 		}
 	}
-	for _, typo := range []string{"replica: 3", "ingress: {enable: true}", "keys: {sets: [{name: other, secret: s}]}", "settings: {client-resume: 5m}", "service: {type: Cluster}", "publicURL: relay"} {
+	for _, typo := range []string{"replica: 3", "ingress: {enable: true}", "keys: {sets: [{name: other, secret: s}]}", "settings: {client-resume: 5m}", "service: {type: Cluster}", "publicURL: relay", "ingress: {annotations: {a: 3600}}", "service: {annotations: {a: true}}", "podLabels: {a: 1}"} {
 		var values map[string]any
 		if err := yaml.Unmarshal([]byte(typo), &values); err != nil {
 			return err
