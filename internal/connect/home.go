@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -177,10 +178,17 @@ func (h *Home) Relays() (*Relays, error) {
 // lockFile is replaced by tests of systems without file locks.
 var lockFile = auth.LockFile
 
+// lockWait is longer than Idle and CheckAddress hold the lock.
+const lockWait = 500 * time.Millisecond
+
 // Lock ensures that only one `ahp-connect up` uses the home, until release.
 func (h *Home) Lock() (release func(), err error) {
-	release, _, err = h.lock()
-	return release, err
+	for end := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
+		release, _, err = h.lock()
+		if !errors.Is(err, ErrRuns) || time.Now().After(end) {
+			return release, err
+		}
+	}
 }
 
 // lock is Lock. On systems without file locks, such as Windows, locked is false and err is nil.

@@ -1,8 +1,10 @@
 package connect_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"ahprelay/internal/connect"
 )
@@ -48,5 +50,24 @@ func TestUpIsNoFaultWithoutFileLocks(t *testing.T) {
 	defer connect.WithoutFileLocks()()
 	if ok, text := check(); !ok || !strings.Contains(text, "is in use") {
 		t.Errorf("without file locks, the check reports %v, %q; want no fault", ok, text)
+	}
+}
+
+// TestUpStartsBesideAQuestion starts ahp-connect up while another command, such as doctor, asks whether it runs. up must not take that
+// command for another up.
+func TestUpStartsBesideAQuestion(t *testing.T) {
+	home := &connect.Home{Dir: t.TempDir()}
+	asked, err := home.Lock() // as the other command does for a moment
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, asked)
+	release, err := home.Lock()
+	if err != nil {
+		t.Fatalf("up beside a question whether it runs: %v; want no error", err)
+	}
+	defer release()
+	if _, err := home.Lock(); !errors.Is(err, connect.ErrRuns) {
+		t.Errorf("a second up: %v; want ErrRuns", err)
 	}
 }
