@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/internal/ablation"
 )
 
 // An Upstream is the address of the AHP host. Exactly one of URL, Command and Local is
@@ -238,9 +237,6 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 		Transport: transport,
 		// No redirect may carry the token to a different host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	if ablation.OwnFrames {
-		return dialLibrary(ctx, address, u.caller.header(), client, maxFrame)
 	}
 	stream, response, err := handshake(ctx, address, u.caller.header(), client)
 	if err != nil {

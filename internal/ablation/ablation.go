@@ -22,7 +22,6 @@ var (
 	BusyGarbage    = off("busy-garbage")    // package memory: garbage may grow further while a process is busy
 	LateReferences = off("late-references") // package routing: references wait longer after late references
 	Rows           = off("rows")            // package routing: consecutive bodies are queued as one frame
-	OwnFrames      = off("own-frames")      // package hostagent: the host's frames are read in place
 	FrameCache     = off("frame-cache")     // package hostagent: repeated messages are parsed once
 	Delays         = off("delays")          // package routing: the delay of messages is measured
 	WriteTurns     = off("write-turns")     // package gateway: a tenant's clients are written to in turns

@@ -51,7 +51,6 @@ var ablations = []ablation{
 	{"busy-garbage", []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, returnCost}},
 	{"late-references", []quantity{burstBytes, slowBytes, relayBursts, slowRelay, burstDelay}},
 	{"rows", []quantity{relayFull, relayBursts}},
-	{"own-frames", []quantity{agentFull, agentBursts, agentIdle}},
 	{"frame-cache", []quantity{agentFull, agentBursts}},
 	{timerSlack, []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, askDelay, askCost}},
 	{"write-turns", []quantity{stallDelay, relayFull, relayBursts, burstDelay}},
