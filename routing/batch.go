@@ -3,8 +3,6 @@ package routing
 import (
 	"slices"
 	"time"
-
-	"ahprelay/internal/ablation"
 )
 
 // maxRefs bounds the references in a packet; a body for n connections counts n times.
@@ -12,19 +10,13 @@ import (
 // at a relay.
 const maxRefs = 1 << 15
 
-// A packet costs about 150 bytes, so a reference waits up to linger, to share its
-// packet with later references. The wait grows up to longLinger while a batch has at most fewBytes
-// of bodies and its references come late: with 200 actions a second to 100 clients,
-// this saves 7 % of the bytes that the host's machine sends.
-const (
-	linger     = time.Millisecond
-	longLinger = 4 * time.Millisecond
-	fewBytes   = 8 << 10
-)
+// linger is how long a reference waits to share its packet with later references, because
+// a packet costs about 150 bytes.
+const linger = time.Millisecond
 
 // A batch collects a link's unsent references. It is due when it is full, when every
 // body in it has as many references as earlier bodies of the same channel had, or after
-// the time that patience returns.
+// linger.
 //
 // The batch is a tree whose edges are bodies. Each connection is at a node, and each
 // reference moves it to a child. Connections that receive the same bodies in the same
@@ -37,7 +29,6 @@ type batch struct {
 	joined  []*arrival   // the arrivals of the bodies in the batch
 	missing int          // bodies in the batch that more connections will probably receive
 	since   time.Time
-	late    time.Duration // wait beyond linger, because references have recently come late; 0: none
 	floor   func() uint64 // lower bound of body numbers in later records
 	left    func() uint64 // the number of bodies published so far
 	newest  uint64        // the highest position in the publish queue among the batch's bodies
@@ -94,9 +85,6 @@ func (t *batch) expect(a *arrival, now time.Time) {
 	satisfied := a.count >= a.on.expected()
 	switch {
 	case !a.joined:
-		if a.count > 1 { // earlier references have already left
-			t.late = min(max(linger, 2*t.late), longLinger-linger)
-		}
 		a.joined, a.missing = true, !satisfied
 		t.joined = append(t.joined, a)
 		if a.missing {
@@ -117,14 +105,7 @@ func (t *batch) full() bool { return t.refs+t.packed >= maxRefs || t.bytes+t.spe
 func (t *batch) held() bool { return len(t.streams) > 0 && t.newest > t.left() }
 
 func (t *batch) due(now time.Time) bool {
-	return len(t.streams) > 0 && !t.held() && (t.missing == 0 || t.full() || !now.Before(t.since.Add(t.patience())))
-}
-
-func (t *batch) patience() time.Duration {
-	if t.bytes > fewBytes || ablation.LateReferences {
-		return linger
-	}
-	return linger + t.late
+	return len(t.streams) > 0 && !t.held() && (t.missing == 0 || t.full() || !now.Before(t.since.Add(linger)))
 }
 
 // deadline returns the latest time when the batch is due. It is zero if the batch is
@@ -133,12 +114,11 @@ func (t *batch) deadline() time.Time {
 	if len(t.streams) == 0 || t.held() {
 		return time.Time{}
 	}
-	return t.since.Add(t.patience())
+	return t.since.Add(linger)
 }
 
 // append encodes the batch as a refs record and empties it.
 func (t *batch) append(b []byte) []byte {
-	t.late -= t.late / 8 // decays until references come late again
 	entries := 0
 	for _, s := range t.streams {
 		if s.node.conns.count == 0 {

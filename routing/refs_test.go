@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -144,62 +143,6 @@ func TestBatchKeepsEachConnectionsOrder(t *testing.T) {
 		}
 		_ = maps.Keys(got)
 	})
-}
-
-// TestReferencesWaitLongerOnlyWhileSomeComeLate sends bodies to three connections, and delays the
-// reference to the third. Normally, references leave after 1 ms. They must wait for late references
-// only if bodies are small and references have recently been late, and not longer than longLinger.
-func TestReferencesWaitLongerOnlyWhileSomeComeLate(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	batch := batch{room: 1 << 30, floor: func() uint64 { return 0 }, left: func() uint64 { return 1 << 40 }}
-	// hear adds references to a body for three connections, the last after lag. It returns the
-	// times at which the batch sent references.
-	hear := func(size int, lag time.Duration) (left []time.Duration) {
-		a := &arrival{on: &channelLink{most: [2]int{3, 3}}}
-		b := &body{size: size}
-		from := time.Duration(0)
-		flush := func(until time.Duration) {
-			for at := from; at < until; at += 100 * time.Microsecond {
-				if batch.due(now.Add(at)) {
-					batch.append(nil)
-					batch.takeSent()
-					left = append(left, at)
-				}
-			}
-		}
-		for i, at := range []time.Duration{0, 0, lag} {
-			flush(at)
-			from = at
-			a.count++
-			batch.add(&stream{conn: uint64(i)}, b)
-			batch.expect(a, now.Add(at))
-		}
-		flush(lag + time.Second)
-		now = now.Add(time.Minute)
-		return left
-	}
-	const ms = time.Millisecond
-	if left := hear(600, 2*ms); !slices.Equal(left, []time.Duration{ms, 2 * ms}) {
-		t.Errorf("at first, references are sent after %v; want some after 1 ms, and the rest when all have arrived", left)
-	}
-	for range 3 {
-		hear(600, longLinger+ms)
-	}
-	if left := hear(600, 2*ms); !slices.Equal(left, []time.Duration{2 * ms}) {
-		t.Errorf("after late references, the next are sent after %v; want them sent once, when all have arrived", left)
-	}
-	if left := hear(600, time.Minute); left[0] > longLinger {
-		t.Errorf("references are sent after %v; want at most %v", left[0], longLinger)
-	}
-	if left := hear(fewBytes+1, 2*ms); left[0] != ms {
-		t.Errorf("references to large bodies are sent after %v; want 1 ms", left[0])
-	}
-	for range 50 {
-		hear(600, 0)
-	}
-	if left := hear(600, time.Minute); left[0] > ms+100*time.Microsecond {
-		t.Errorf("after a long time without late references, references are sent after %v; want 1 ms", left[0])
-	}
 }
 
 // TestBodyListIsBounded decodes lists which are too long for a packet, cut short, or have a number

@@ -16,15 +16,14 @@ var variable string
 // Each variable is true if its optimization is omitted. docs/performance.md lists
 // the gains.
 var (
-	SmallStacks    = off("small-stacks")    // packages idle, wire: goroutines with deep stacks are not kept
-	LateBuffers    = off("late-buffers")    // package idle: no buffer before bytes arrive
-	GiveBack       = off("give-back")       // package memory: memory is returned to the system when a process is quiet
-	BusyGarbage    = off("busy-garbage")    // package memory: garbage may grow further while a process is busy
-	LateReferences = off("late-references") // package routing: references wait longer after late references
-	Rows           = off("rows")            // package routing: consecutive bodies are queued as one frame
-	FrameCache     = off("frame-cache")     // package hostagent: repeated messages are parsed once
-	Delays         = off("delays")          // package routing: the delay of messages is measured
-	WriteTurns     = off("write-turns")     // package gateway: a tenant's clients are written to in turns
+	SmallStacks = off("small-stacks") // packages idle, wire: goroutines with deep stacks are not kept
+	LateBuffers = off("late-buffers") // package idle: no buffer before bytes arrive
+	GiveBack    = off("give-back")    // package memory: memory is returned to the system when a process is quiet
+	BusyGarbage = off("busy-garbage") // package memory: garbage may grow further while a process is busy
+	Rows        = off("rows")         // package routing: consecutive bodies are queued as one frame
+	FrameCache  = off("frame-cache")  // package hostagent: repeated messages are parsed once
+	Delays      = off("delays")       // package routing: the delay of messages is measured
+	WriteTurns  = off("write-turns")  // package gateway: a tenant's clients are written to in turns
 )
 
 // off reports whether an optimization is in the list.

@@ -11,7 +11,6 @@ import (
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/must"
 	"ahprelay/test/procs"
-	"ahprelay/test/stack"
 )
 
 // A quantity is something that is measured. Lower values are better.
@@ -25,9 +24,6 @@ var (
 	relayBursts = quantity{"bursts of 20: of the relay", "µs a delivery"}
 	agentBursts = quantity{"bursts of 20: of the host-agent", "µs a delivery"}
 	burstDelay  = quantity{"bursts of 20: p50", "ms"}
-	burstBytes  = quantity{"bursts of 20: leave the host's machine", "bytes an action"}
-	slowRelay   = quantity{"200 actions/s: of the relay", "µs a delivery"}
-	slowBytes   = quantity{"200 actions/s: leave the host's machine", "bytes an action"}
 	askDelay    = quantity{"request and answer of 512 B: p50", "ms"}
 	askCost     = quantity{"request and answer of 512 B: of relay and host-agent", "µs"}
 	relayIdle   = quantity{"idle client: of the relay", "KiB"}
@@ -49,7 +45,6 @@ var ablations = []ablation{
 	{"late-buffers", []quantity{agentIdle, agentFull}},
 	{"give-back", []quantity{relayIdle, agentIdle}},
 	{"busy-garbage", []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, returnCost}},
-	{"late-references", []quantity{burstBytes, slowBytes, relayBursts, slowRelay, burstDelay}},
 	{"rows", []quantity{relayFull, relayBursts}},
 	{"frame-cache", []quantity{agentFull, agentBursts}},
 	{timerSlack, []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, askDelay, askCost}},
@@ -70,7 +65,6 @@ const withoutVariable = "AHP_BENCH_WITHOUT"
 type variant struct {
 	*site
 	crowd *crowd
-	meter *stack.Meter // counts bytes; nil: bytes are not measured
 	is    map[quantity]series
 }
 
@@ -211,11 +205,7 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) {
 		return slices.ContainsFunc(a.what, func(q quantity) bool { return slices.Contains(all, q) })
 	}
 	for i, v := range pair {
-		cfg := siteConfig{name: "busy"}
-		if wants(burstBytes, slowBytes) {
-			cfg.between = b.metered(&v.meter)
-		}
-		s, way := b.variant(a, i, cfg)
+		s, way := b.variant(a, i, siteConfig{name: "busy"})
 		defer s.end()
 		v.site = s
 		name := fmt.Sprintf("%s-%d", a.name, i)
@@ -225,13 +215,10 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) {
 	b.inTurns(2*b.o.Rounds, func(i int) {
 		v := pair[i]
 		if wants(relayFull, agentFull) {
-			v.hear(saturated(100), roundTime, relayFull, agentFull, quantity{}, quantity{})
+			v.hear(saturated(100), roundTime, relayFull, agentFull, quantity{})
 		}
-		if wants(relayBursts, agentBursts, burstDelay, burstBytes) {
-			v.hear(streaming, time.Second, relayBursts, agentBursts, burstDelay, burstBytes)
-		}
-		if wants(slowRelay, slowBytes) {
-			v.hear(told, time.Second, slowRelay, quantity{}, quantity{}, slowBytes)
+		if wants(relayBursts, agentBursts, burstDelay) {
+			v.hear(streaming, time.Second, relayBursts, agentBursts, burstDelay)
 		}
 		if wants(askDelay, askCost) {
 			v.ask()
@@ -255,19 +242,12 @@ func (b *testbed) inTurns(times int, run func(i int)) {
 
 // hear lets the host stream to the variant's clients, and records the cost and the
 // delays.
-func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, delay, sent quantity) {
-	var bytes int64
-	if v.meter != nil {
-		bytes = v.meter.Bytes()
-	}
+func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, delay quantity) {
 	got := v.crowd.hear(pace, v.bed.long(d), true, v.agents[0].Pid())
 	n := float64(got.Delivered)
 	v.note(ofRelay, micros(got.CPU)/n)
 	v.note(ofAgent, micros(got.Others[0])/n)
 	v.note(delay, ms(got.Delays.P50))
-	if v.meter != nil {
-		v.note(sent, float64(v.meter.Bytes()-bytes)/float64(got.Actions))
-	}
 }
 
 func (v *variant) note(q quantity, value float64) { v.is[q] = append(v.is[q], value) }
