@@ -263,7 +263,7 @@ func (ta *tenantAccounts) usedLocked(t *tenant, now time.Time) bool {
 	}
 	standby := ta.standsByLocked(t.name)
 	for _, k := range t.hosts {
-		if k.kept != nil || standby && (ta.r.aliveLocked(k) || len(k.Users.current(now)) > 0) {
+		if k.kept || standby && (ta.r.aliveLocked(k) || len(k.Users.current(now)) > 0) {
 			return true
 		}
 	}

@@ -308,7 +308,7 @@ func (r *Registry) forgetLocked(k *knownHost) {
 		return
 	}
 	r.keptByLocked(k.Lease, k.Key, false)
-	if k.kept != nil {
+	if k.kept {
 		r.keeping.cutLocked(k.Key, k.own.Instance)
 	}
 	r.keeping.dropLocked(k)
@@ -341,7 +341,7 @@ func (v *view) synced(epoch uint64, id string) {
 		if k.epoch == epoch || v.r.regions.homeOf(k) != v {
 			continue
 		}
-		if fresh || k.kept != nil {
+		if fresh || k.kept {
 			k.rev = 0
 			missing = append(missing, key)
 		} else {

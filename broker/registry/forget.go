@@ -97,7 +97,7 @@ func (r *Registry) Stats() Stats {
 		Copies: r.upkeep.status.copies, Current: r.upkeep.status.current,
 	}
 	for key := range r.keeping.lines {
-		if k := r.hosts[key]; k != nil && k.kept != nil && r.keeping.connectedLocked(key, k.own.Instance) {
+		if k := r.hosts[key]; k != nil && k.kept && r.keeping.connectedLocked(key, k.own.Instance) {
 			s.Heard++
 		}
 	}

@@ -30,11 +30,11 @@ type knownHost struct {
 	// Only this relay's memory has the fields below. While own is set, own counts instead of
 	// Lease. It is set as long as this relay keeps the lease, or the store lacks the lease.
 	own       *lease
-	kept      *keptLease // entry in leaseKeeper.kept; nil: this relay does not keep the lease
-	renewed   time.Time  // last renewal, or when the holder's connection last delivered something
-	renewals  uint64     // number of renewals
-	dirty     bool       // own must be written to the store
-	unwritten natsUsers  // users that the store does not have yet
+	kept      bool      // this relay keeps the lease: the host is in leaseKeeper.kept
+	renewed   time.Time // last renewal, or when the holder's connection last delivered something
+	renewals  uint64    // number of renewals
+	dirty     bool      // own must be written to the store
+	unwritten natsUsers // users that the store does not have yet
 
 	indexed []auth.RevocationKey // revocation keys under which tenantAccounts.tokens lists the host
 
@@ -89,14 +89,14 @@ func (k *knownHost) overtaken(stored *lease, relay string) bool {
 	own, was := k.own, k.Lease
 	switch {
 	case stored == nil:
-		return k.kept == nil
+		return !k.kept
 	case stored.Instance != own.Instance:
 		return true
 	case stored.Seq < own.Seq:
 		return false
 	case stored.Released, stored.Seq > own.Seq:
 		return true
-	case stored.Lost && k.kept != nil:
+	case stored.Lost && k.kept:
 		return false // this relay hears the holder; the relay which reported the loss does not
 	case was.held() && was.Instance == stored.Instance && was.Keeper == stored.Keeper && was.Lost == stored.Lost:
 		return false // only other fields have changed

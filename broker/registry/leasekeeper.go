@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"container/heap"
 	"context"
 	"strings"
 	"time"
@@ -30,7 +29,7 @@ type Line struct {
 // this relay. Registry.mu guards its fields.
 type leaseKeeper struct {
 	r       *Registry
-	kept    keptLeases                // leases that this relay keeps
+	kept    map[*knownHost]bool       // hosts with a lease that this relay keeps: it ends the lease if the holder falls silent
 	lines   map[string]map[*Line]bool // connections of host-agents, by host key
 	recheck map[string]string         // instances that must be told to check their lease, by host key
 	rivals  map[string]bool           // kept leases that a different instance has requested since the last sweep, by host key
@@ -72,7 +71,7 @@ func (lk *leaseKeeper) lastHeardLocked(k *knownHost) time.Time {
 // checkLocked renews a kept lease if its holder was heard on its connection. K may be
 // nil.
 func (lk *leaseKeeper) checkLocked(k *knownHost) {
-	if k == nil || k.kept == nil {
+	if k == nil || !k.kept {
 		return
 	}
 	if heard := lk.lastHeardLocked(k); heard.After(k.renewed) {
@@ -87,7 +86,7 @@ func (lk *leaseKeeper) check(key, instance string) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
 	k := lk.r.hosts[key]
-	if lk.checkLocked(k); k != nil && k.kept != nil && k.own.Instance != instance {
+	if lk.checkLocked(k); k != nil && k.kept && k.own.Instance != instance {
 		lk.rivals[key] = true
 	}
 }
@@ -98,7 +97,7 @@ func (lk *leaseKeeper) check(key, instance string) {
 func (lk *leaseKeeper) renewEvery(key, instance string) int64 {
 	lk.r.mu.RLock()
 	defer lk.r.mu.RUnlock()
-	if k := lk.r.hosts[key]; k == nil || k.kept == nil || k.own.Instance != instance || !lk.connectedLocked(key, instance) {
+	if k := lk.r.hosts[key]; k == nil || !k.kept || k.own.Instance != instance || !lk.connectedLocked(key, instance) {
 		return 0
 	}
 	return renewLined.Milliseconds()
@@ -147,54 +146,12 @@ func (lk *leaseKeeper) sendRechecks() {
 	}
 }
 
-// A keptLease is a lease that this relay keeps: it ends the lease if the holder falls silent.
-type keptLease struct {
-	host  *knownHost
-	place int // index in keptLeases
-}
-
-// keptLeases is a heap ordered by renewal time; the first lease expires first.
-type keptLeases []*keptLease
-
-// Len implements [heap.Interface].
-func (h keptLeases) Len() int { return len(h) }
-
-// Less implements [heap.Interface].
-func (h keptLeases) Less(i, j int) bool { return h[i].host.renewed.Before(h[j].host.renewed) }
-
-// Swap implements [heap.Interface].
-func (h keptLeases) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-// Push implements [heap.Interface].
-func (h *keptLeases) Push(x any) {
-	kept := x.(*keptLease)
-	kept.place = len(*h)
-	*h = append(*h, kept)
-}
-
-// Pop implements [heap.Interface].
-func (h *keptLeases) Pop() any {
-	last := len(*h) - 1
-	kept := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return kept
-}
-
 // keepLocked records a sign of life from a lease's holder. This relay becomes the lease's
 // keeper if it was not.
 func (lk *leaseKeeper) keepLocked(k *knownHost, at time.Time) {
 	k.renewed = at
 	k.renewals++
-	if k.kept == nil {
-		k.kept = &keptLease{host: k}
-		heap.Push(&lk.kept, k.kept)
-		return
-	}
-	heap.Fix(&lk.kept, k.kept.place)
+	k.kept, lk.kept[k] = true, true
 }
 
 // sweep ends the leases whose holders have been silent for the lease time. While relays expect
@@ -210,7 +167,7 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 		}
 	}
 	for key := range lk.rivals {
-		if k := lk.r.hosts[key]; k != nil && k.kept != nil {
+		if k := lk.r.hosts[key]; k != nil && k.kept {
 			end(k)
 		}
 	}
@@ -218,8 +175,10 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 	if lk.r.relays.expectsLocked() {
 		patience += maxExpected
 	}
-	for len(lk.kept) > 0 && now.Sub(lk.kept[0].host.renewed) > patience {
-		end(lk.kept[0].host)
+	for k := range lk.kept {
+		if now.Sub(k.renewed) > patience {
+			end(k)
+		}
 	}
 }
 
@@ -354,7 +313,7 @@ func (lk *leaseKeeper) holdHere(key string, next *lease) bool {
 	if k == nil || !lk.r.decidesAlone() || next.number() < k.lease().number() {
 		return false
 	}
-	if k.kept != nil && k.own.Instance != next.Instance {
+	if k.kept && k.own.Instance != next.Instance {
 		lk.cutLocked(key, k.own.Instance)
 	}
 	lk.dropLocked(k)
@@ -387,7 +346,7 @@ func (lk *leaseKeeper) releaseHere(key string, req leaseRequest) bool {
 
 // overtakenLocked replaces this relay's lease with the store's.
 func (lk *leaseKeeper) overtakenLocked(k *knownHost) {
-	instance, kept := k.own.Instance, k.kept != nil
+	instance, kept := k.own.Instance, k.kept
 	lk.dropLocked(k)
 	switch {
 	case k.Lease != nil && k.Lease.Instance != instance:
@@ -398,11 +357,8 @@ func (lk *leaseKeeper) overtakenLocked(k *knownHost) {
 }
 
 func (lk *leaseKeeper) dropLocked(k *knownHost) {
-	k.own, k.dirty = nil, false
-	if k.kept != nil {
-		heap.Remove(&lk.kept, k.kept.place)
-		k.kept = nil
-	}
+	k.own, k.dirty, k.kept = nil, false, false
+	delete(lk.kept, k)
 	delete(lk.r.writer.dirty, k.Key)
 }
 
@@ -412,7 +368,7 @@ func (lk *leaseKeeper) keeper(key, instance string) string {
 	lk.r.mu.RLock()
 	defer lk.r.mu.RUnlock()
 	k := lk.r.hosts[key]
-	if k == nil || k.kept != nil || !lk.r.aliveLocked(k) {
+	if k == nil || k.kept || !lk.r.aliveLocked(k) {
 		return ""
 	}
 	l := k.lease()

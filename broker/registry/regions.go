@@ -218,7 +218,7 @@ func (rg *regions) heardLocked() map[*view]bool {
 func (rg *regions) describeLocked(k *knownHost, h *Host) {
 	v := rg.homeOf(k)
 	h.Region = v.name
-	if v.silent.IsZero() || k.kept != nil {
+	if v.silent.IsZero() || k.kept {
 		return
 	}
 	if l := k.lease(); l.runs() {

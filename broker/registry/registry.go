@@ -208,7 +208,7 @@ func (r *Registry) wire() {
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
 	r.prober = &prober{r: r, routed: map[string]*neighbour{}, probed: make(chan probe)}
 	r.regions = &regions{r: r, others: map[string]*view{}, surplus: map[string]surplus{}}
-	r.keeping = &leaseKeeper{r: r, lines: map[string]map[*Line]bool{}, recheck: map[string]string{}, rivals: map[string]bool{}}
+	r.keeping = &leaseKeeper{r: r, kept: map[*knownHost]bool{}, lines: map[string]map[*Line]bool{}, recheck: map[string]string{}, rivals: map[string]bool{}}
 	r.writer = &writer{r: r, wake: make(chan struct{}, 1), dirty: map[string]bool{}}
 	r.relays = newRelaySessions(r)
 	r.accounts = newTenantAccounts(r)
@@ -355,7 +355,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	var seen time.Time
 	alive := r.relays.onlineLocked(k)
 	switch l := k.lease(); {
-	case k.kept != nil:
+	case k.kept:
 		seen = r.keeping.lastHeardLocked(k)
 	case l.runs():
 		seen = r.relays.heardLocked(l.Keeper)
@@ -370,7 +370,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 
 // urlLocked returns the base URL of the relay that keeps a host's lease.
 func (r *Registry) urlLocked(k *knownHost) string {
-	if k.kept != nil {
+	if k.kept {
 		return r.cfg.URL
 	}
 	if p := r.relays.peers[k.lease().Keeper]; p != nil && p.presentLocked(r.relays.patience) {
@@ -383,7 +383,7 @@ func (r *Registry) urlLocked(k *knownHost) string {
 // keeper is not lost.
 func (r *Registry) aliveLocked(k *knownHost) bool {
 	l := k.lease()
-	return l.runs() && (k.kept != nil || !r.relays.lostLocked(k, l.Keeper))
+	return l.runs() && (k.kept || !r.relays.lostLocked(k, l.Keeper))
 }
 
 // Subscribe calls notify with each host that has changed, until cancel. A change of
@@ -548,7 +548,7 @@ func (r *Registry) snapshot() keptState {
 	for _, key := range slices.Sorted(maps.Keys(r.hosts)) {
 		k := r.hosts[key]
 		s := k.hostState
-		if k.kept != nil {
+		if k.kept {
 			s.LastSeen = later(s.LastSeen, r.keeping.lastHeardLocked(k).UTC().Round(0))
 		}
 		kept.Hosts = append(kept.Hosts, s)

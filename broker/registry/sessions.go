@@ -110,7 +110,7 @@ func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 // these beats count, so that a restarted host-agent gets its host.
 func (rs *relaySessions) onlineLocked(k *knownHost) bool {
 	l := k.lease()
-	if !l.runs() || k.kept != nil {
+	if !l.runs() || k.kept {
 		return l.runs()
 	}
 	p := rs.peers[l.Keeper]

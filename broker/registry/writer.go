@@ -183,14 +183,14 @@ func (w *writer) flushHost(ctx context.Context, key string) error {
 		forgotten := before != 0 && k.rev == 0
 		before = k.rev
 		switch {
-		case forgotten && k.kept == nil:
+		case forgotten && !k.kept:
 			return nil // the watch delivers the removal
 		case k.rev != 0 && len(k.unwritten) == 0 && (k.own == nil || k.Lease != nil && k.own.sameForRelays(k.Lease) && k.own.Presence.Clients == k.Lease.Presence.Clients):
 			return nil // the store has the current state
 		case k.own != nil:
 			own := *k.own
 			s.Lease = &own
-			if k.kept != nil {
+			if k.kept {
 				s.LastSeen = later(s.LastSeen, k.renewed.UTC().Round(0))
 			}
 		}
@@ -210,7 +210,7 @@ func (w *writer) flushHost(ctx context.Context, key string) error {
 	if k.own == wrote { // not changed during the write
 		delete(w.dirty, key)
 		k.dirty = false
-		if k.kept == nil {
+		if !k.kept {
 			k.own = nil
 		}
 	}

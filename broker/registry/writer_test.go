@@ -233,7 +233,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	}
 	eventually("one knows that two keeps the lease", func() bool {
 		k, alive := one.known("t.h")
-		return alive && k.kept == nil && k.Lease.Keeper == "two" && k.lease().number() == fence
+		return alive && !k.kept && k.Lease.Keeper == "two" && k.lease().number() == fence
 	})
 	rival := leaseRequest{Op: opHold, Instance: "rival", Seq: 1, Presence: Presence{State: Online}}
 	if answer := one.leases.decide(t.Context(), "t.h", rival); answer.Result != leaseTaken || answer.Holder != "agent" {
@@ -244,7 +244,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	}
 	eventually("two has dropped the lease", func() bool {
 		k, _ := two.known("t.h")
-		return k.kept == nil && k.own == nil && k.lease().Instance == "rival" && k.lease().number() > fence
+		return !k.kept && k.own == nil && k.lease().Instance == "rival" && k.lease().number() > fence
 	})
 	if answer := two.keeping.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "agent", Seq: 8, Presence: req.Presence}, "two"); answer.Result != leaseTaken {
 		t.Errorf("the former holder's request: %+v; want taken", answer)
