@@ -331,12 +331,8 @@ func RetireKeys(dir, id string, now time.Time, force bool) error {
 		}
 		return errors.Join(os.RemoveAll(retired), atomicfile.SyncDir(path))
 	}
-	data, err := json.Marshal(now.UTC())
-	if err != nil {
-		return err
-	}
 	retired := filepath.Join(path, retiredFile)
-	if err := atomicfile.Replace(retired, append(data, '\n'), 0o600); err != nil {
+	if err := atomicfile.ReplaceJSON(retired, now.UTC(), ""); err != nil {
 		return err
 	}
 	if err := atomicfile.KeepOwner(path, retired); err != nil {

@@ -12,12 +12,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -46,14 +44,7 @@ const localName = "commands.relay.invalid"
 // ReadAddresses returns the addresses in a data directory. They are empty if their file
 // does not exist.
 func ReadAddresses(dataDir string) (at Addresses, err error) {
-	text, err := os.ReadFile(filepath.Join(dataDir, addressesName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return at, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &at)
-	}
-	if err != nil {
+	if _, err = atomicfile.ReadJSON(filepath.Join(dataDir, addressesName), &at); err != nil {
 		return at, fmt.Errorf("data directory: %s: %w", addressesName, err)
 	}
 	return at, nil

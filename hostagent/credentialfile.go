@@ -92,11 +92,7 @@ func (f *CredentialFile) write(text string, key *auth.HostKey) error {
 	if relay == "" {
 		relay = f.Relay()
 	}
-	data, err := json.MarshalIndent(credential{text, key.Seed(), relay}, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Replace(f.path, append(data, '\n'), 0o600); err != nil {
+	if err := atomicfile.ReplaceJSON(f.path, credential{text, key.Seed(), relay}, "  "); err != nil {
 		return fmt.Errorf("credentials file: %w", err)
 	}
 	return nil

@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -62,14 +60,7 @@ func (p *privateSessions) open(dir, tenant, host string) error {
 		return nil
 	}
 	p.path = filepath.Join(dir, "private."+tenant+"."+host+".json")
-	data, err := os.ReadFile(p.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &p.of)
-	}
-	if err != nil {
+	if _, err := atomicfile.ReadJSON(p.path, &p.of); err != nil {
 		return fmt.Errorf("private sessions: %s: %w; remove the file to show all sessions", p.path, err)
 	}
 	return nil
@@ -102,11 +93,7 @@ func (p *privateSessions) set(owner, session string, private bool, channels []st
 		next[session] = privateSession{owner, channels[:min(len(channels), maxPrivateChats)]}
 	}
 	if p.path != "" {
-		data, err := json.Marshal(next)
-		if err == nil {
-			err = atomicfile.Replace(p.path, append(data, '\n'), 0o600)
-		}
-		if err != nil {
+		if err := atomicfile.ReplaceJSON(p.path, next, ""); err != nil {
 			return false, fmt.Errorf("private sessions: %w", err)
 		}
 	}

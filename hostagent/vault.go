@@ -127,10 +127,7 @@ func openVault(dir, tenant, host string) (*vault, error) {
 
 // saveLocked writes the file, and returns when it is on disk.
 func (v *vault) saveLocked() error {
-	data, err := json.MarshalIndent(&v.state, "", "  ")
-	if err == nil {
-		err = atomicfile.Replace(v.path, append(data, '\n'), 0o600)
-	}
+	err := atomicfile.ReplaceJSON(v.path, &v.state, "  ")
 	v.unsaved = err != nil
 	return err
 }

@@ -3,18 +3,16 @@ package registry
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/atomicfile"
 )
 
 // Bounds for revocations.
@@ -87,14 +85,8 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	if path == "" {
 		return r, nil
 	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
 	var list []auth.Revocation
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
+	_, err := atomicfile.ReadJSON(path, &list)
 	for _, rev := range list {
 		err = errors.Join(err, rev.Check())
 	}
@@ -418,7 +410,7 @@ func (r *Revocations) save() error {
 	if r.file == "" || !unsaved {
 		return nil
 	}
-	err := replaceJSON(r.file, r.List())
+	err := atomicfile.ReplaceJSON(r.file, r.List(), "\t")
 	if err != nil {
 		r.mu.Lock()
 		r.unsaved = true // run saves them later

@@ -156,7 +156,7 @@ func (f *stateFile) save(kept any) {
 		return
 	}
 	start := time.Now()
-	err := replaceJSON(f.path, kept)
+	err := atomicfile.ReplaceJSON(f.path, kept, "\t")
 	f.mu.Lock()
 	f.took = time.Since(start)
 	f.mu.Unlock()
@@ -167,12 +167,4 @@ func (f *stateFile) save(kept any) {
 		f.changed(false)
 	}
 	f.failed = err != nil
-}
-
-func replaceJSON(path string, value any) error {
-	data, err := json.MarshalIndent(value, "", "\t")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Replace(path, append(data, '\n'), 0o600)
 }

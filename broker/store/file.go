@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"ahprelay/internal/atomicfile"
@@ -25,15 +22,8 @@ func (s *Store) load() error {
 	if s.cfg.File == "" {
 		return nil
 	}
-	data, err := os.ReadFile(s.cfg.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	kept := map[string]json.RawMessage{}
-	if err == nil {
-		err = json.Unmarshal(data, &kept)
-	}
-	if err != nil { // starting empty could let the first person who asks own the relay
+	if _, err := atomicfile.ReadJSON(s.cfg.File, &kept); err != nil { // starting empty could let the first person who asks own the relay
 		return fmt.Errorf("%s: %s: %w; restore it from a copy, or remove it to start empty", s.cfg.Name, s.cfg.File, err)
 	}
 	_ = json.Unmarshal(kept[streamRecord], &s.streamID) // any other form counts as unknown
@@ -84,9 +74,5 @@ func (s *Store) saveFile() error {
 	}
 	kept[streamRecord], _ = json.Marshal(s.streamID) // cannot fail
 	s.mu.Unlock()
-	data, err := json.MarshalIndent(kept, "", "\t")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Replace(s.cfg.File, append(data, '\n'), 0o600)
+	return atomicfile.ReplaceJSON(s.cfg.File, kept, "\t")
 }

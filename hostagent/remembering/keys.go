@@ -114,12 +114,9 @@ func (r *keyring) saveLocked() error {
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(keyFile{r.runs, r.vault.Key, signer, r.holders, r.vault.Blind, r.wipe})
+	err = os.MkdirAll(filepath.Dir(r.path), 0o700)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(r.path), 0o700)
-	}
-	if err == nil {
-		err = atomicfile.Replace(r.path, append(data, '\n'), 0o600)
+		err = atomicfile.ReplaceJSON(r.path, keyFile{r.runs, r.vault.Key, signer, r.holders, r.vault.Blind, r.wipe}, "")
 	}
 	if err != nil {
 		return fmt.Errorf("keys for remembered sessions: %w", err)

@@ -5,10 +5,8 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,13 +104,9 @@ func FileName(tenant, host string) string { return "waiting." + tenant + "." + h
 // journal an item could be delivered twice. strict makes a strict Book.
 func Open(dir, tenant, host string, strict bool) (*Book, error) {
 	b := &Book{strict: strict, path: filepath.Join(dir, FileName(tenant, host))}
-	data, err := os.ReadFile(b.path)
-	if err == nil {
-		err = json.Unmarshal(data, &b.kept)
-	}
-	isNew := errors.Is(err, fs.ErrNotExist)
+	exists, err := atomicfile.ReadJSON(b.path, &b.kept)
 	switch {
-	case isNew:
+	case !exists:
 		if b.secret, err = sealed.NewSecret(); err == nil {
 			b.kept.Secret = b.secret.Private()
 			err = os.MkdirAll(dir, 0o700)
@@ -123,7 +117,7 @@ func Open(dir, tenant, host string, strict bool) (*Book, error) {
 	if b.kept.Entries == nil {
 		b.kept.Entries = map[string]Entry{}
 	}
-	if err == nil && isNew {
+	if err == nil && !exists {
 		err = b.saveLocked()
 	}
 	if err != nil {
@@ -132,13 +126,7 @@ func Open(dir, tenant, host string, strict bool) (*Book, error) {
 	return b, nil
 }
 
-func (b *Book) saveLocked() error {
-	data, err := json.Marshal(&b.kept)
-	if err == nil {
-		err = atomicfile.Replace(b.path, append(data, '\n'), 0o600)
-	}
-	return err
-}
+func (b *Book) saveLocked() error { return atomicfile.ReplaceJSON(b.path, &b.kept, "") }
 
 // Secret returns the host's key.
 func (b *Book) Secret() sealed.Secret { return b.secret }

@@ -3,6 +3,8 @@
 package atomicfile
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,6 +38,34 @@ func Replace(path string, data []byte, perm fs.FileMode) error {
 		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// ReplaceJSON replaces a file's content by v as JSON, readable by its owner only. An indent
+// of "" puts the JSON on one line.
+func ReplaceJSON(path string, v any, indent string) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if indent != "" {
+		var indented bytes.Buffer
+		_ = json.Indent(&indented, data, "", indent) // encoded JSON is valid
+		data = indented.Bytes()
+	}
+	return Replace(path, append(data, '\n'), 0o600)
+}
+
+// ReadJSON decodes a file into v, and reports whether the file exists. A missing file is
+// no error.
+func ReadJSON(path string, v any) (exists bool, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	return true, err
 }
 
 // SyncDir syncs a directory, so that new names survive a crash of the machine.

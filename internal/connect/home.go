@@ -71,11 +71,7 @@ func (h *Home) Save(d *device.Device) (inStore bool, why error, err error) {
 	path := h.file(d.Relay)
 	if h.Keys != nil {
 		if why = h.Keys.Set(d.Relay, string(data)); why == nil {
-			stub, err := json.Marshal(signIn{d.Relay, true})
-			if err != nil {
-				return false, nil, err
-			}
-			return true, nil, atomicfile.Replace(path, append(stub, '\n'), 0o600)
+			return true, nil, atomicfile.ReplaceJSON(path, signIn{d.Relay, true}, "")
 		}
 	}
 	return false, why, atomicfile.Replace(path, data, 0o600)

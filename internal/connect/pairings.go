@@ -65,11 +65,7 @@ func (h *Home) SavePairing(p *Pairing) error {
 }
 
 func (h *Home) writePairing(file *pairingFile) error {
-	data, err := json.Marshal(file)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Replace(h.pairingPath(file.Relay, file.Host), append(data, '\n'), 0o600)
+	return atomicfile.ReplaceJSON(h.pairingPath(file.Relay, file.Host), file, "")
 }
 
 // Pairing returns the pairing with a host, or nil if there is none. If it returns an

@@ -84,12 +84,8 @@ func (t *Tokens) saveLocked() error {
 	if t.path == "" {
 		return nil
 	}
-	data, err := json.MarshalIndent(t.list, "", "  ")
-	if err != nil {
-		return err
-	}
 	t.read = time.Time{}
-	return atomicfile.Replace(t.path, append(data, '\n'), 0o600)
+	return atomicfile.ReplaceJSON(t.path, t.list, "  ")
 }
 
 // List returns all tokens by name.
