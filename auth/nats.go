@@ -151,9 +151,6 @@ func (a Authority) RelaysAccountJWT(of Servers) (string, error) {
 // subjects that a request names. A ttl of zero means DefaultAgentTTL. The NATS server
 // checks the expiry by its own clock, to the second.
 func (a Authority) AgentUser(tenant, host, userNKey string, ttl time.Duration) (userJWT string, expires time.Time, err error) {
-	if err := ahp.CheckName("tenant", tenant); err != nil {
-		return "", time.Time{}, err
-	}
 	if err := ahp.CheckName("host", host); err != nil {
 		return "", time.Time{}, err
 	}
