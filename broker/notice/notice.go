@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"ahprelay/ahp"
 	"ahprelay/broker/link"
@@ -188,11 +187,7 @@ func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	s = s[:limit-len(more)]
-	for len(s) > 0 && !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s + more
+	return strings.ToValidUTF8(s[:limit-len(more)], "") + more
 }
 
 // printable removes characters which could disguise a text: control characters and

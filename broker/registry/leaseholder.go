@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -143,11 +142,7 @@ func withDefaults(p Presence) Presence {
 // cut makes s printable and at most limit bytes long.
 func cut(s string, limit int) string {
 	s = strings.ToValidUTF8(strings.Map(printable, s), "?")
-	for len(s) > limit {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return s
+	return strings.ToValidUTF8(s[:min(len(s), limit)], "")
 }
 
 func printable(r rune) rune {

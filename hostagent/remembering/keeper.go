@@ -229,22 +229,11 @@ func (k *Keeper) changedLocked(s *session, now time.Time) {
 	if s.first.IsZero() {
 		s.first = now
 	}
-	s.due = later(minTime(now.Add(settleTime), s.first.Add(writeEvery)), s.wrote.Add(writeEvery))
+	s.due = later(earlier(now.Add(settleTime), s.first.Add(writeEvery)), s.wrote.Add(writeEvery))
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func minTime(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
+func later(times ...time.Time) time.Time   { return slices.MaxFunc(times, time.Time.Compare) }
+func earlier(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // Listed reports to the Keeper that the summaries of all sessions have arrived.
 func (k *Keeper) Listed() {
@@ -345,11 +334,11 @@ func (k *Keeper) nextAt(checked time.Time) time.Time {
 	}
 	for _, s := range k.writableLocked() {
 		if !s.due.IsZero() {
-			at = minTime(at, s.due)
+			at = earlier(at, s.due)
 		}
 	}
 	if k.list {
-		at = minTime(at, k.listWrote.Add(writeEvery))
+		at = earlier(at, k.listWrote.Add(writeEvery))
 	}
 	return at
 }
