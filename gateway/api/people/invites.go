@@ -1,6 +1,7 @@
 package people
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -85,36 +86,25 @@ func (a *invitations) showInvites(w http.ResponseWriter, list []people.OpenInvit
 
 func (a *invitations) serveWithdraw(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	list, err := a.invitesOf(who)
-	if err != nil {
-		a.failed(w, err)
-		return
-	}
-	a.withdraw(w, r, list, who.Tenant, who.Subject)
+	a.withdraw(w, r, list, err, who.Tenant, who.Subject)
 }
 
 func (a *invitations) serveOperatorWithdraw(w http.ResponseWriter, r *http.Request) {
 	tenant := r.PathValue("tenant")
 	list, err := a.People.Invites(tenant)
-	if err != nil {
-		a.failed(w, err)
-		return
-	}
-	a.withdraw(w, r, list, tenant, "relay withdraw")
+	a.withdraw(w, r, list, err, tenant, "relay withdraw")
 }
 
 // withdraw withdraws the invitation that the request names, if it is in the list.
-func (a *invitations) withdraw(w http.ResponseWriter, r *http.Request, list []people.OpenInvite, tenant, by string) {
+func (a *invitations) withdraw(w http.ResponseWriter, r *http.Request, list []people.OpenInvite, err error, tenant, by string) {
 	i := slices.IndexFunc(list, func(i people.OpenInvite) bool { return i.ID == r.PathValue("id") })
 	if i < 0 {
-		authn.WriteError(w, http.StatusNotFound, people.ErrNone)
-		return
+		err = cmp.Or(err, people.ErrNone)
 	}
-	err := a.People.Withdraw(tenant, list[i].ID)
-	switch {
-	case errors.Is(err, people.ErrNone):
-		authn.WriteError(w, http.StatusNotFound, err)
-		return
-	case err != nil:
+	if err == nil {
+		err = a.People.Withdraw(tenant, list[i].ID)
+	}
+	if err != nil {
 		a.failed(w, err)
 		return
 	}

@@ -58,11 +58,12 @@ type ShownDevice struct {
 	Level string `json:"level,omitempty"` // the device's maximum level; "": the same as its person's
 }
 
-// failed responds with an error that is the relay's fault, or after which the caller may try
-// again.
+// failed responds with an error of the store of people.
 func (a *base) failed(w http.ResponseWriter, err error) {
 	switch {
-	case errors.Is(err, people.ErrAway), errors.Is(err, registry.ErrTooManyRevocations):
+	case errors.Is(err, people.ErrNone):
+		authn.WriteError(w, http.StatusNotFound, err)
+	case errors.Is(err, people.ErrAway), errors.Is(err, people.ErrTooMany), errors.Is(err, people.ErrFull), errors.Is(err, registry.ErrTooManyRevocations):
 		authn.WriteError(w, http.StatusServiceUnavailable, err)
 	case errors.Is(err, registry.ErrNotSaved):
 		a.Log.Error("revocation not saved", "error", err)

@@ -124,11 +124,7 @@ func (a *shares) makeShare(w http.ResponseWriter, r *http.Request, who people.Pe
 		return
 	}
 	secret, err := a.People.Keep(share)
-	switch {
-	case errors.Is(err, people.ErrTooMany), errors.Is(err, people.ErrFull):
-		authn.WriteError(w, http.StatusServiceUnavailable, err)
-		return
-	case err != nil:
+	if err != nil {
 		a.failed(w, err)
 		return
 	}
@@ -200,17 +196,13 @@ func (a *shares) showShares(w http.ResponseWriter, tenant string, list []people.
 
 func (a *shares) serveTakeBack(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	list, err := a.sharesOf(who)
-	if err != nil {
-		a.failed(w, err)
-		return
-	}
 	for _, one := range list {
 		if one.ID == r.PathValue("id") {
 			a.takeBack(w, r, who, one)
 			return
 		}
 	}
-	authn.WriteError(w, http.StatusNotFound, people.ErrNone)
+	a.failed(w, cmp.Or(err, people.ErrNone))
 }
 
 func (a *shares) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {

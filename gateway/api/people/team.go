@@ -107,10 +107,6 @@ func (a *team) serveRemovePerson(w http.ResponseWriter, r *http.Request, who peo
 	if !errors.Is(err, registry.ErrTooManyRevocations) {
 		err = cmp.Or(a.People.Forget(who.Tenant, subject), err)
 	}
-	if errors.Is(err, people.ErrNone) {
-		authn.WriteError(w, http.StatusNotFound, err)
-		return
-	}
 	if err != nil {
 		a.failed(w, err)
 		return
