@@ -1,6 +1,6 @@
 // Package ahp is the vocabulary of the Agent Host Protocol (AHP) for a relay: it reads
 // a frame's envelope, builds responses in a host's place, and defines names, codes and
-// the method table. It does no I/O, and never changes a frame.
+// the method table. It does no I/O of its own, and never changes a frame.
 //
 // # Frames
 //

@@ -2,7 +2,6 @@ package hostagent
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +21,7 @@ import (
 type commandSocket struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	out    lineReader
+	out    ahp.LineReader
 	output io.Closer // below out
 	end    sync.Once
 	ended  chan struct{} // closed when the program has ended
@@ -61,7 +60,12 @@ func startCommand(command, environment []string, stderr io.Writer, limit int, ro
 		return nil, fmt.Errorf("upstream: %w: %w", errStart, err)
 	}
 	s := &commandSocket{cmd: cmd, in: in, output: out, ended: make(chan struct{})}
-	s.out = lineReader{bufio.NewReader(outputReader{out, s.ended}), limit, room}
+	s.out = ahp.LineReader{In: bufio.NewReader(outputReader{out, s.ended}), Limit: limit, Room: func(have, more int) error {
+		if have > routing.Reserved || have+more <= routing.Reserved {
+			return nil
+		}
+		return room.wait(limit) // the length is not known yet
+	}}
 	go func() {
 		_ = cmd.Wait()
 		procgroup.Kill(cmd)
@@ -94,7 +98,10 @@ func (s *commandSocket) Whole() bool { return false }
 // Read implements hostSocket. At the end of the output, the error describes how the
 // program ended.
 func (s *commandSocket) Read() ([]byte, bool, error) {
-	line, err := s.out.next()
+	line, err := s.out.Next()
+	if long, ok := errors.AsType[*ahp.LongLine](err); ok {
+		err = skipped(&long.Skimmer, s.out.Limit)
+	}
 	if err != nil && !errors.Is(err, errTooBig) {
 		s.Close("")
 		err = &programError{s.cmd.ProcessState}
@@ -104,7 +111,7 @@ func (s *commandSocket) Read() ([]byte, bool, error) {
 
 // Write implements hostSocket.
 func (s *commandSocket) Write(message []byte, _ bool) error {
-	_, err := s.in.Write(lineOf(message))
+	_, err := s.in.Write(ahp.LineOf(message))
 	return err
 }
 
@@ -119,75 +126,4 @@ func (s *commandSocket) Close(string) {
 		<-s.ended
 		_ = s.output.Close()
 	})
-}
-
-// lineOf returns a message as one line: it replaces line breaks, which JSON
-// permits as white space.
-func lineOf(message []byte) []byte {
-	line := make([]byte, 0, len(message)+1)
-	line = append(append(line, message...), '\n')
-	for i, c := range message {
-		if c == '\n' || c == '\r' {
-			line[i] = ' '
-		}
-	}
-	return line
-}
-
-// A lineReader reads messages, one per line.
-type lineReader struct {
-	in    *bufio.Reader
-	limit int // most bytes in a message
-	room  roomFunc
-}
-
-// next returns the next line that is not empty, without its line break. Input
-// that ends without a line break is an incomplete message, and is dropped. A
-// line above the limit is skipped; if it was a request or response, the error
-// is a [*skippedError].
-func (r lineReader) next() ([]byte, error) {
-	var line []byte
-	for {
-		piece, err := r.in.ReadSlice('\n')
-		text := piece
-		if err == nil {
-			text = bytes.TrimRight(piece, "\r\n")
-		}
-		if len(line)+len(text) > r.limit+len("\r") {
-			return nil, r.skip(line, piece, err)
-		}
-		if len(line) <= routing.Reserved && len(line)+len(piece) > routing.Reserved {
-			if err := r.room.wait(r.limit); err != nil { // the length is not known yet
-				return nil, err
-			}
-		}
-		line = append(line, piece...)
-		if err == nil {
-			line = bytes.TrimRight(line, "\r\n")
-		}
-		switch {
-		case len(line) > r.limit && err == nil:
-			return nil, r.skip(line, nil, nil)
-		case err == nil && len(line) > 0:
-			return line, nil
-		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
-		}
-	}
-}
-
-// skip reads the rest of a line above the limit. piece is the part already read, and
-// err is the error of that read.
-func (r lineReader) skip(line, piece []byte, err error) error {
-	var skim ahp.Skimmer
-	_, _ = skim.Write(line)
-	_, _ = skim.Write(bytes.TrimRight(piece, "\r\n"))
-	for errors.Is(err, bufio.ErrBufferFull) && !skim.Over() {
-		piece, err = r.in.ReadSlice('\n')
-		_, _ = skim.Write(bytes.TrimRight(piece, "\r\n"))
-	}
-	if err != nil && !skim.Over() {
-		return err
-	}
-	return skipped(&skim, r.limit)
 }

@@ -3,9 +3,7 @@
 package hostagent
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -183,70 +181,5 @@ func (s *commandSocket) awaitGroup(t *testing.T) {
 func TestMissingCommandIsReported(t *testing.T) {
 	if _, err := startCommand([]string{"/nonexistent/host"}, nil, nil, 1000, nil); err == nil || !strings.Contains(err.Error(), "/nonexistent/host") {
 		t.Errorf("start: %v; want an error that names the command", err)
-	}
-}
-
-// TestLongLines writes a message above the limit. The reader must skip it, return its id and length
-// in an error, and then read the next line.
-func TestLongLines(t *testing.T) {
-	for _, n := range []int{0, 900, 4000, 4090, 100_000} {
-		long := `{"result":{"id":1,"x":"` + strings.Repeat("x", 980+n) + `"},"id":7}`
-		r := lineReader{bufio.NewReader(strings.NewReader(long + "\r\n{\"id\":8}\n")), 1000, nil}
-		_, err := r.next()
-		var skip *skippedError
-		if !errors.As(err, &skip) || string(skip.env.ID) != "7" || skip.size != len(long) {
-			t.Errorf("next on a line of %d bytes = %v; want a skippedError with ID 7 and the line's size", len(long), err)
-		}
-		if line, err := r.next(); err != nil || string(line) != `{"id":8}` {
-			t.Errorf("the line after a line of %d bytes: %q, %v; want {\"id\":8}", len(long), line, err)
-		}
-	}
-}
-
-func FuzzLines(f *testing.F) {
-	f.Add([]byte("{}\n{}\r\n\r\n\n{\"a\":1}"), 20)
-	f.Add([]byte(strings.Repeat("x", 5000)+"\r\n"), 5000)
-	f.Add([]byte(strings.Repeat("x", 4095)+"\r\ny\n"), 4095)
-	f.Fuzz(func(t *testing.T, data []byte, limit int) {
-		r := lineReader{bufio.NewReader(bytes.NewReader(data)), limit, nil}
-		if limit < 1 || limit > 1<<20 {
-			return
-		}
-		rest := data
-		for {
-			line, err := r.next()
-			var want []byte
-			ended := false
-			for len(want) == 0 && !ended {
-				var found bool
-				want, rest, found = bytes.Cut(rest, []byte("\n"))
-				ended = !found
-				want = bytes.TrimRight(want, "\r")
-			}
-			switch {
-			case errors.Is(err, errTooBig):
-				if len(want) <= limit && !ended {
-					t.Fatalf("a line of %d bytes is refused; want it read, because the limit is %d", len(want), limit)
-				}
-				return
-			case err != nil:
-				if !ended {
-					t.Fatalf("the reader ended with %v before the line %s; want all lines", err, strconv.Quote(string(want)))
-				}
-				return
-			case ended || !bytes.Equal(line, want) || len(line) > limit:
-				t.Fatalf("line %q; want %q, limit %d", line, want, limit)
-			}
-		}
-	})
-}
-
-func TestMessageBecomesOneLine(t *testing.T) {
-	message := []byte("{\"a\":\r\n[1,\n2]}")
-	if got := lineOf(message); string(got) != "{\"a\":  [1, 2]}\n" {
-		t.Errorf("lineOf = %q; want one line with the same JSON", got)
-	}
-	if string(message) != "{\"a\":\r\n[1,\n2]}" {
-		t.Errorf("lineOf has changed its argument to %q; want it as it was", message)
 	}
 }

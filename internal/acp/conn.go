@@ -100,7 +100,7 @@ type Conn struct {
 	wake    chan struct{} // wakes the writer; capacity 1, never closed
 
 	// Owned by Run.
-	in lineReader
+	in ahp.LineReader
 
 	mu       sync.Mutex // guards the fields below
 	err      error      // why the connection ended
@@ -120,7 +120,7 @@ type answer struct {
 func NewConn(in io.Reader, out io.Writer, handler Handler, limits Limits) *Conn {
 	limits = limits.withDefaults()
 	return &Conn{
-		in: lineReader{bufio.NewReaderSize(in, readSize), limits.Line}, out: out, handler: handler, limits: limits,
+		in: ahp.LineReader{In: bufio.NewReaderSize(in, readSize), Limit: limits.Line}, out: out, handler: handler, limits: limits,
 		done: make(chan struct{}), wake: make(chan struct{}, 1), calls: map[string]*Pending{},
 	}
 }
@@ -170,17 +170,18 @@ type message struct {
 // readLoop handles the peer's messages.
 func (c *Conn) readLoop() error {
 	for {
-		if !c.in.whole() {
+		if !c.in.Whole() {
 			c.handler.Flush()
 		}
-		line, err := c.in.next()
-		var long *longLine
-		switch {
+		line, err := c.in.Next()
+		var long *ahp.LongLine
+		switch line = bytes.TrimSpace(line); {
 		case errors.As(err, &long):
-			c.skip(long.envelope)
+			env, _ := long.Envelope() // zero for a line that is no message
+			c.skip(env)
 		case err != nil:
 			return err
-		default:
+		case len(line) > 0:
 			c.take(line)
 		}
 		select {
@@ -446,67 +447,3 @@ func (r *Request) Reply(result any, err error) {
 
 // readSize is the size of a read, in bytes.
 const readSize = 32 << 10
-
-// A lineReader reads messages, one per line.
-type lineReader struct {
-	in    *bufio.Reader
-	limit int
-}
-
-// A longLine is a line above the limit, reduced to its envelope.
-type longLine struct{ envelope ahp.Envelope }
-
-// Error names the problem.
-func (*longLine) Error() string { return "the line is too long" }
-
-// whole reports whether a line can be read without waiting.
-func (r lineReader) whole() bool {
-	buffered, _ := r.in.Peek(r.in.Buffered()) // buffered bytes, so Peek does not wait
-	return bytes.IndexByte(buffered, '\n') >= 0
-}
-
-// next returns the next line which is not empty, owned by the caller. At the end of
-// input, bytes without a line break are dropped.
-func (r lineReader) next() ([]byte, error) {
-	var line []byte
-	for {
-		piece, err := r.in.ReadSlice('\n')
-		if len(line)+len(piece) > r.limit+len("\r\n") {
-			return nil, r.skip(line, piece, err)
-		}
-		line = append(line, piece...)
-		if err == nil {
-			switch line = bytes.TrimSpace(line); {
-			case len(line) > r.limit:
-				return nil, r.skip(line, nil, nil)
-			case len(line) > 0:
-				return line, nil
-			}
-			continue
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return nil, err
-		}
-	}
-}
-
-// skip reads the rest of a line above the limit.
-func (r lineReader) skip(line, piece []byte, err error) error {
-	var skim ahp.Skimmer
-	_, _ = skim.Write(line)
-	_, _ = skim.Write(bytes.TrimRight(piece, "\r\n"))
-	for errors.Is(err, bufio.ErrBufferFull) {
-		piece, err = r.in.ReadSlice('\n')
-		if !skim.Over() {
-			_, _ = skim.Write(bytes.TrimRight(piece, "\r\n"))
-		}
-	}
-	if err != nil {
-		return err
-	}
-	long := &longLine{}
-	if env, err := skim.Envelope(); err == nil {
-		long.envelope = env
-	}
-	return long
-}

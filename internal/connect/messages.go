@@ -106,7 +106,7 @@ func (m *wsMessages) Close(code ahp.CloseCode, reason string) { closeWS(m.ws, co
 
 // lineMessages are messages on streams, one on each line.
 type lineMessages struct {
-	in    *bufio.Reader
+	in    ahp.LineReader
 	end   func()
 	ended chan struct{} // closed by Close
 	once  sync.Once
@@ -130,7 +130,7 @@ const (
 // unblock Read.
 func NewLines(in io.Reader, out io.Writer, end func()) Messages {
 	return &lineMessages{
-		in: bufio.NewReader(in), out: out, end: end, ended: make(chan struct{}),
+		in: ahp.LineReader{In: bufio.NewReader(in), Limit: maxMessage}, out: out, end: end, ended: make(chan struct{}),
 		asked: map[string]bool{}, answered: make(chan struct{}, 1),
 	}
 }
@@ -139,7 +139,7 @@ func NewLines(in io.Reader, out io.Writer, end func()) Messages {
 // answered, or after answersTime.
 func (m *lineMessages) Read() ([]byte, error) {
 	for {
-		line, err := m.line()
+		line, err := m.in.Next()
 		if errors.Is(err, io.EOF) {
 			m.awaitAnswers()
 			err = &Closed{closeNormal, ""}
@@ -204,34 +204,9 @@ func (m *lineMessages) noteAnswer(message []byte) {
 	}
 }
 
-// line reads a line of bounded length. It drops a last line without a line break, which
-// may be incomplete.
-func (m *lineMessages) line() (line []byte, err error) {
-	for {
-		part, err := m.in.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > maxMessage:
-			return nil, fmt.Errorf("line of more than %d bytes", maxMessage)
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil:
-			return nil, err
-		}
-		return line, nil
-	}
-}
-
 // Write implements [Messages]. Line breaks between JSON's tokens become spaces.
 func (m *lineMessages) Write(message []byte) error {
-	line := make([]byte, len(message)+1)
-	copy(line, message)
-	for i, c := range line[:len(message)] {
-		if c == '\n' || c == '\r' {
-			line[i] = ' '
-		}
-	}
-	line[len(message)] = '\n'
+	line := ahp.LineOf(message)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, err := m.out.Write(line)
