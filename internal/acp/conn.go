@@ -3,6 +3,7 @@ package acp
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,15 +37,7 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	for _, field := range []struct {
-		value    *int
-		fallback int
-	}{{&l.Line, 16 << 20}, {&l.Queue, 64 << 20}, {&l.Requests, 256}} {
-		if *field.value == 0 {
-			*field.value = field.fallback
-		}
-	}
-	return l
+	return Limits{cmp.Or(l.Line, 16<<20), cmp.Or(l.Queue, 64<<20), cmp.Or(l.Requests, 256)}
 }
 
 // Errors of a connection.
