@@ -248,21 +248,39 @@ func hex4(digits []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// MemberOf returns a raw object's member. It returns false if the object is invalid, or
-// the member is absent or duplicate.
-func MemberOf(object []byte, name string) (Member, bool) {
-	m := [...]Member{{Name: name}}
-	if Members(object, m[:]) != nil || m[0].Raw == nil {
-		return Member{}, false
+// MemberOf returns the member at a path of names, with its place in the raw object. It
+// returns false if an object is invalid, or a member is absent or duplicate.
+func MemberOf(object []byte, path ...string) (Member, bool) {
+	at := Member{Raw: object}
+	for _, name := range path {
+		m := [...]Member{{Name: name}}
+		if Members(at.Raw, m[:]) != nil || m[0].Raw == nil {
+			return Member{}, false
+		}
+		at = m[0].In(at)
 	}
-	return m[0], true
+	return at, true
 }
 
-// TextOf returns a raw object's string member, or "".
-func TextOf(object []byte, name string) string {
-	m, _ := MemberOf(object, name)
-	s, _ := Text(m.Raw)
+// RawOf returns the value of [MemberOf], or nil.
+func RawOf(object []byte, path ...string) []byte {
+	m, _ := MemberOf(object, path...)
+	return m.Raw
+}
+
+// TextOf returns the text at a path of names in a raw object, or "".
+func TextOf(object []byte, path ...string) string {
+	s, _ := Text(RawOf(object, path...))
 	return s
+}
+
+// WordsOf returns the text of a raw string, or of a raw object with the member markdown,
+// or "".
+func WordsOf(raw []byte) string {
+	if text, ok := Text(raw); ok {
+		return text
+	}
+	return TextOf(raw, "markdown")
 }
 
 // ElementsOf returns a raw array's elements, and none for any other value.

@@ -97,10 +97,8 @@ func (a *answering) isOpen() (bool, error) {
 
 // isListed reports whether a session's snapshot contains the question.
 func (a *answering) isListed(result []byte) bool {
-	snapshot, _ := ahp.MemberOf(result, "snapshot")
-	state, _ := ahp.MemberOf(snapshot.Raw, "state")
-	list, _ := ahp.MemberOf(state.Raw, "inputNeeded")
-	return slices.ContainsFunc(ahp.ElementsOf(list.Raw), func(e ahp.Member) bool { return ahp.TextOf(e.Raw, "id") == a.answer.Question })
+	list := ahp.ElementsOf(ahp.RawOf(result, "snapshot", "state", "inputNeeded"))
+	return slices.ContainsFunc(list, func(e ahp.Member) bool { return ahp.TextOf(e.Raw, "id") == a.answer.Question })
 }
 
 // outcome waits for the outcome of an answer that was sent. If the host shows no outcome in time,

@@ -22,15 +22,14 @@ func (c *hostConn) auditSent(env *ahp.Envelope) {
 		}
 		return
 	}
-	action, _ := ahp.MemberOf(env.Params, "action")
-	kind := ahp.TextOf(action.Raw, "type")
+	kind := ahp.TextOf(env.Params, "action", "type")
 	switch event := ahp.Actions[kind].Audit; {
 	case kind == "chat/toolCallConfirmed":
 		event = "deny"
-		if approved, ok := ahp.MemberOf(action.Raw, "approved"); ok && string(approved.Raw) == "true" {
+		if string(ahp.RawOf(env.Params, "action", "approved")) == "true" {
 			event = "approve"
 		}
-		c.auditEvent(event, env, "tool_call", shorten(ahp.TextOf(action.Raw, "toolCallId")))
+		c.auditEvent(event, env, "tool_call", shorten(ahp.TextOf(env.Params, "action", "toolCallId")))
 	case event != "":
 		c.auditEvent(event, env, "action", kind)
 	}

@@ -102,12 +102,11 @@ func (e *errand) state(channel, more string) (json.RawMessage, error) {
 	if err != nil || env.Error != nil {
 		return nil, err
 	}
-	snapshot, _ := ahp.MemberOf(env.Result, "snapshot")
-	state, _ := ahp.MemberOf(snapshot.Raw, "state")
-	if !ahp.IsObject(state.Raw) {
+	state := ahp.RawOf(env.Result, "snapshot", "state")
+	if !ahp.IsObject(state) {
 		return nil, nil
 	}
-	return slices.Clone(json.RawMessage(state.Raw)), nil
+	return slices.Clone(state), nil
 }
 
 func (e *errand) chatState(channel string) (json.RawMessage, error) {
@@ -188,7 +187,7 @@ func (e *errand) message() (r waiting.Result, err error) {
 		message["model"] = c.Model
 	}
 	action := map[string]any{"type": "chat/turnStarted", "turnId": c.Turn, "startedAt": time.Now().UTC().Format(time.RFC3339Nano), "message": message}
-	if active, _ := ahp.MemberOf(chat, "activeTurn"); ahp.IsObject(active.Raw) {
+	if ahp.IsObject(ahp.RawOf(chat, "activeTurn")) {
 		action = map[string]any{"type": "chat/pendingMessageSet", "kind": "queued", "id": c.Turn, "message": message}
 	}
 	return e.act(c.Chat, action)
@@ -205,14 +204,11 @@ func (e *errand) missing(why string) (waiting.Result, error) {
 
 // hasMessage reports whether a chat has a turn or a queued message with this ID.
 func hasMessage(chat []byte, id string) bool {
-	active, _ := ahp.MemberOf(chat, "activeTurn")
-	steering, _ := ahp.MemberOf(chat, "steeringMessage")
-	if ahp.TextOf(active.Raw, "id") == id || ahp.TextOf(steering.Raw, "id") == id {
+	if ahp.TextOf(chat, "activeTurn", "id") == id || ahp.TextOf(chat, "steeringMessage", "id") == id {
 		return true
 	}
 	for _, name := range []string{"turns", "queuedMessages"} {
-		list, _ := ahp.MemberOf(chat, name)
-		for _, one := range ahp.ElementsOf(list.Raw) {
+		for _, one := range ahp.ElementsOf(ahp.RawOf(chat, name)) {
 			if ahp.TextOf(one.Raw, "id") == id {
 				return true
 			}
@@ -246,8 +242,7 @@ func (e *errand) activeTurn() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	active, _ := ahp.MemberOf(chat, "activeTurn")
-	return active.Raw, nil
+	return ahp.RawOf(chat, "activeTurn"), nil
 }
 
 // approve answers a tool call if it is still the one that the person saw. An answer may be sent
@@ -259,10 +254,9 @@ func (e *errand) approve() (r waiting.Result, err error) {
 		return r, err
 	}
 	var call []byte
-	parts, _ := ahp.MemberOf(turn, "responseParts")
-	for _, p := range ahp.ElementsOf(parts.Raw) {
-		if one, _ := ahp.MemberOf(p.Raw, "toolCall"); ahp.TextOf(one.Raw, "toolCallId") == c.Request && ahp.TextOf(one.Raw, "status") == "pending-confirmation" {
-			call = one.Raw
+	for _, p := range ahp.ElementsOf(ahp.RawOf(turn, "responseParts")) {
+		if one := ahp.RawOf(p.Raw, "toolCall"); ahp.TextOf(one, "toolCallId") == c.Request && ahp.TextOf(one, "status") == "pending-confirmation" {
+			call = one
 		}
 	}
 	if call == nil || ahp.TextOf(turn, "id") != c.Turn {
@@ -290,8 +284,7 @@ func (e *errand) approve() (r waiting.Result, err error) {
 // offers reports whether a tool call has this option, and whether the option allows (or, if allows
 // is false, denies) the call.
 func offers(call []byte, id string, allows bool) bool {
-	options, _ := ahp.MemberOf(call, "options")
-	for _, o := range ahp.ElementsOf(options.Raw) {
+	for _, o := range ahp.ElementsOf(ahp.RawOf(call, "options")) {
 		if ahp.TextOf(o.Raw, "id") == id {
 			return (ahp.TextOf(o.Raw, "kind") == "approve") == allows
 		}
@@ -310,15 +303,7 @@ func digestOfCall(call []byte) (digest string, ok bool) {
 	if !isText && !ahp.IsNone(m[0].Raw) || !ahp.IsNone(m[1].Raw) {
 		return "", false
 	}
-	return waiting.DigestOf(ahp.TextOf(call, "toolCallId"), ahp.TextOf(call, "toolName"), input, plainOf(m[2].Raw)), true
-}
-
-// plainOf returns the text of a JSON string, or of an object with the member markdown.
-func plainOf(raw []byte) string {
-	if text, ok := ahp.Text(raw); ok {
-		return text
-	}
-	return ahp.TextOf(raw, "markdown")
+	return waiting.DigestOf(ahp.TextOf(call, "toolCallId"), ahp.TextOf(call, "toolName"), input, ahp.WordsOf(m[2].Raw)), true
 }
 
 // reply answers a question if it is still the one that the person saw.
@@ -329,20 +314,17 @@ func (e *errand) reply() (r waiting.Result, err error) {
 		return r, err
 	}
 	var request []byte
-	parts, _ := ahp.MemberOf(turn, "responseParts")
-	for _, p := range ahp.ElementsOf(parts.Raw) {
-		one, _ := ahp.MemberOf(p.Raw, "request")
-		if response, _ := ahp.MemberOf(p.Raw, "response"); ahp.TextOf(one.Raw, "id") == c.Request && ahp.IsNone(response.Raw) {
-			request = one.Raw
+	for _, p := range ahp.ElementsOf(ahp.RawOf(turn, "responseParts")) {
+		if ahp.TextOf(p.Raw, "request", "id") == c.Request && ahp.IsNone(ahp.RawOf(p.Raw, "response")) {
+			request = ahp.RawOf(p.Raw, "request")
 		}
 	}
 	if request == nil {
 		return e.missing(noQuestion)
 	}
-	texts := []string{c.Request, messageOf(request)}
-	questions, _ := ahp.MemberOf(request, "questions")
-	for _, q := range ahp.ElementsOf(questions.Raw) {
-		texts = append(texts, ahp.TextOf(q.Raw, "id"), ahp.TextOf(q.Raw, "kind"), messageOf(q.Raw))
+	texts := []string{c.Request, ahp.WordsOf(ahp.RawOf(request, "message"))}
+	for _, q := range ahp.ElementsOf(ahp.RawOf(request, "questions")) {
+		texts = append(texts, ahp.TextOf(q.Raw, "id"), ahp.TextOf(q.Raw, "kind"), ahp.WordsOf(ahp.RawOf(q.Raw, "message")))
 	}
 	if waiting.DigestOf(texts...) != c.Input {
 		return refused("the question is not the one that you saw"), nil
@@ -353,11 +335,6 @@ func (e *errand) reply() (r waiting.Result, err error) {
 	}
 	e.answers = givenKey{c.Chat, "chat/inputCompleted", c.Request}
 	return e.act(c.Chat, action)
-}
-
-func messageOf(object []byte) string {
-	m, _ := ahp.MemberOf(object, "message")
-	return plainOf(m.Raw)
 }
 
 // act writes to the journal that it is about to send an action, sends it, and waits for the host's
@@ -388,7 +365,7 @@ func (e *errand) act(channel string, action map[string]any) (r waiting.Result, e
 		if ahp.Members(env.Params, m[:]) != nil || ahp.TextOf(m[1].Raw, "clientId") != e.clientID || ahp.TextOf(m[0].Raw, "type") != action["type"] {
 			continue
 		}
-		if why := plainOf(m[2].Raw); !ahp.IsNone(m[2].Raw) {
+		if why := ahp.WordsOf(m[2].Raw); !ahp.IsNone(m[2].Raw) {
 			return refused("the host refused the action: " + why), nil
 		}
 		return waiting.Result{State: waiting.Done}, nil

@@ -134,7 +134,7 @@ func (g givenGate) FromHost(_ []byte, env *ahp.Envelope, _ *view.Reading) gate.D
 		if ahp.TextOf(env.Said.Origin, "clientId") != g.view.ClientID() {
 			break
 		}
-		if rejected, _ := ahp.MemberOf(env.Params, "rejectionReason"); !ahp.IsNone(rejected.Raw) {
+		if !ahp.IsNone(ahp.RawOf(env.Params, "rejectionReason")) {
 			break
 		}
 		seq, err := env.Said.Seq()

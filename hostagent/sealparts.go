@@ -53,12 +53,12 @@ func snapshotIn(message []byte, whole bool) (at, n int) {
 		return 0, 0
 	}
 	for _, name := range []string{"snapshot", "snapshots"} {
-		m, _ := ahp.MemberOf(env.Result, name)
-		if len(m.Raw) >= partLeast && len(m.Raw) <= partMost {
+		part := ahp.RawOf(env.Result, name)
+		if len(part) >= partLeast && len(part) <= partMost {
 			if whole && len(env.Result) <= partMost {
-				m.Raw = env.Result
+				part = env.Result
 			}
-			return bytes.Index(message, m.Raw), len(m.Raw)
+			return bytes.Index(message, part), len(part)
 		}
 	}
 	return 0, 0

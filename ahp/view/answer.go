@@ -40,8 +40,8 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	case "openCanvas":
 		r.follow(saysCanvases, result.Raw)
 	case "resolveCanvasSource":
-		if source, ok := ahp.MemberOf(result.Raw, "source"); ok && ahp.IsObject(source.Raw) {
-			r.part(CanvasSource, source.In(result))
+		if source, _ := ahp.MemberOf(message, "result", "source"); ahp.IsObject(source.Raw) {
+			r.part(CanvasSource, source)
 		}
 	}
 	return true
@@ -71,8 +71,8 @@ func (w *walk) greeted(call *Call, result []byte) {
 	c.hello.clientID = call.hello.clientID
 	declared := (call.Method == "initialize" || call.hello.capabilities != nil) && !call.hello.unclear
 	if call.Method == "initialize" {
-		if m, ok := ahp.MemberOf(result, "serverSeq"); ok {
-			c.host.begins(ahp.IntegerOf(m.Raw), call.seq)
+		if seq := ahp.RawOf(result, "serverSeq"); seq != nil {
+			c.host.begins(ahp.IntegerOf(seq), call.seq)
 		}
 		c.host.commandsBegin(ahp.TextOf(result, "terminalCommandPrefix"))
 	}
@@ -108,8 +108,7 @@ func takenUp(result []byte, asked []string) []string {
 	case !ahp.IsNone(m[1].Raw):
 		among(ahp.ElementsOf(m[1].Raw))
 	case !ahp.IsNone(m[2].Raw):
-		windows, _ := ahp.MemberOf(m[3].Raw, "items")
-		among(ahp.ElementsOf(windows.Raw))
+		among(ahp.ElementsOf(ahp.RawOf(m[3].Raw, "items")))
 	default:
 		missing, _ := ahp.Texts(m[0].Raw)
 		return slices.DeleteFunc(asked, func(channel string) bool { return slices.Contains(missing, channel) })

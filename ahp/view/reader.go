@@ -359,8 +359,7 @@ func (r *reader) isCanvas() bool { return strings.HasPrefix(r.of, canvasScheme) 
 
 func (r *reader) canvas(state ahp.Member) {
 	r.part(CanvasIs, state)
-	instance, _ := ahp.MemberOf(state.Raw, "instanceId")
-	r.instance(instance.Raw)
+	r.instance(ahp.RawOf(state.Raw, "instanceId"))
 }
 
 func (r *reader) instance(raw []byte) {

@@ -96,12 +96,11 @@ func (w *walk) message(message []byte, env *ahp.Envelope) {
 		w.conn.frames.drop(string(env.Channel))
 		delete(w.conn.subscribed, string(env.Channel))
 	case "root/sessionAdded":
-		summary, _ := ahp.MemberOf(params.Raw, "summary")
-		w.summary(ahp.TextOf(summary.Raw, "resource"), summary.Raw)
+		w.summary(ahp.TextOf(params.Raw, "summary", "resource"), ahp.RawOf(params.Raw, "summary"))
 	case "root/sessionSummaryChanged":
-		changes, _ := ahp.MemberOf(params.Raw, "changes")
-		w.summary(ahp.TextOf(params.Raw, "session"), changes.Raw)
-		w.catalogue(ahp.TextOf(params.Raw, "session"), changes.Raw)
+		session, changes := ahp.TextOf(params.Raw, "session"), ahp.RawOf(params.Raw, "changes")
+		w.summary(session, changes)
+		w.catalogue(session, changes)
 	case "root/sessionRemoved":
 		w.fact(Fact{Kind: SessionGone, Of: ahp.TextOf(params.Raw, "session"), At: -1})
 	}

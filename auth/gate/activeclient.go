@@ -71,7 +71,7 @@ func (a *Authority) withoutTools(message []byte, env *ahp.Envelope) Decision {
 	if a.policy.Writes() || string(env.Method) != "dispatchAction" || string(env.Said.Type) != activeClientSet {
 		return Decision{}
 	}
-	entry, ok := nested(message, "params", "action", "activeClient")
+	entry, ok := ahp.MemberOf(message, "params", "action", "activeClient")
 	if !ok {
 		return Decision{Verdict: Answer} // unreachable: judgeAction has read it
 	}
@@ -83,8 +83,7 @@ func (a *Authority) withoutTools(message []byte, env *ahp.Envelope) Decision {
 	if len(a.claims) >= maxClaims { // the host does not echo: drop the oldest
 		a.claims = slices.Delete(a.claims, 0, 1)
 	}
-	seq, _ := ahp.MemberOf(env.Params, "clientSeq")
-	a.claims = append(a.claims, claim{string(env.Channel), string(seq.Raw), bytes.Clone(entry.Raw)})
+	a.claims = append(a.claims, claim{string(env.Channel), string(ahp.RawOf(env.Params, "clientSeq")), bytes.Clone(entry.Raw)})
 	var e view.Editor
 	e.Replace(entry.Place(), bare)
 	return Decision{Replace, e.Apply(message)}
@@ -97,9 +96,9 @@ func (a *Authority) withOwnEntry(message []byte, env *ahp.Envelope) (echo []byte
 		ahp.TextOf(env.Said.Origin, "clientId") != a.view.ClientID() {
 		return nil, false
 	}
-	seq, _ := ahp.MemberOf(env.Said.Origin, "clientSeq")
-	i := slices.IndexFunc(a.claims, func(c claim) bool { return c.channel == string(env.Channel) && c.seq == string(seq.Raw) })
-	entry, found := nested(message, "params", "action", "activeClient")
+	seq := string(ahp.RawOf(env.Said.Origin, "clientSeq"))
+	i := slices.IndexFunc(a.claims, func(c claim) bool { return c.channel == string(env.Channel) && c.seq == seq })
+	entry, found := ahp.MemberOf(message, "params", "action", "activeClient")
 	if i < 0 || !found {
 		return nil, false
 	}
@@ -107,17 +106,4 @@ func (a *Authority) withOwnEntry(message []byte, env *ahp.Envelope) (echo []byte
 	e.Replace(entry.Place(), a.claims[i].entry)
 	a.claims = slices.Delete(a.claims, i, i+1)
 	return e.Apply(message), true
-}
-
-// nested returns the member at a path of names, with its position in the object.
-func nested(object []byte, names ...string) (ahp.Member, bool) {
-	at := ahp.Member{Raw: object}
-	for _, name := range names {
-		m, ok := ahp.MemberOf(at.Raw, name)
-		if !ok {
-			return ahp.Member{}, false
-		}
-		at = m.In(at)
-	}
-	return at, true
 }

@@ -60,8 +60,7 @@ func disabled(enabled, enablement *ahp.Member) (off, known bool) {
 		if len(list) == 0 {
 			return false, true
 		}
-		first, _ := ahp.MemberOf(list[0].Raw, "enabled")
-		return string(first.Raw) == "false", true
+		return string(ahp.RawOf(list[0].Raw, "enabled")) == "false", true
 	}
 	off = string(enabled.Raw) == "false"
 	return off, off || string(enabled.Raw) == "true"

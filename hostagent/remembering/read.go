@@ -101,12 +101,11 @@ func (r *reader) subscribe(channel, more string) (json.RawMessage, error) {
 		case env.Error != nil:
 			return nil, errNoState
 		default:
-			snapshot, _ := ahp.MemberOf(env.Result, "snapshot")
-			state, _ := ahp.MemberOf(snapshot.Raw, "state")
-			if !ahp.IsObject(state.Raw) {
+			state := ahp.RawOf(env.Result, "snapshot", "state")
+			if !ahp.IsObject(state) {
 				return nil, errNoState
 			}
-			return json.RawMessage(strings.Clone(string(state.Raw))), r.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":%s}}`, uri), false)
+			return json.RawMessage(strings.Clone(string(state))), r.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":%s}}`, uri), false)
 		}
 	}
 }
@@ -152,8 +151,7 @@ func ChatOf(session []byte) string {
 	if chat := ahp.TextOf(session, "defaultChat"); chat != "" {
 		return chat
 	}
-	chats, _ := ahp.MemberOf(session, "chats")
-	for _, e := range ahp.ElementsOf(chats.Raw) {
+	for _, e := range ahp.ElementsOf(ahp.RawOf(session, "chats")) {
 		return ahp.TextOf(e.Raw, "resource")
 	}
 	return ""

@@ -47,21 +47,20 @@ func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
 	}
 	q.event = notice.ID(session, q.name)
 	e := notice.Event{ID: q.event, Session: session, Chat: q.chat}
-	call, _ := ahp.MemberOf(raw, "toolCall")
+	call := ahp.RawOf(raw, "toolCall")
 	switch ahp.TextOf(raw, "kind") {
 	case "toolConfirmation":
 		e.Kind = notice.Approval
-		q.tool(&e, call.Raw)
+		q.tool(&e, call)
 		if q.result { // VS Code uses the id of the call's own approval again
 			q.event = notice.ID(session, q.name+"\x00result")
 			e.ID = q.event
 		}
 	case "toolAuthentication": // its auth member may contain secrets and is not read
-		e.Kind, e.Text = notice.SignIn, ahp.TextOf(call.Raw, "displayName")
+		e.Kind, e.Text = notice.SignIn, ahp.TextOf(call, "displayName")
 	case "chatInput":
 		e.Kind = notice.Question
-		request, _ := ahp.MemberOf(raw, "request")
-		q.asked(&e, request.Raw)
+		q.asked(&e, ahp.RawOf(raw, "request"))
 	case "toolClientExecution":
 		return nil, notice.Event{}, false
 	default:
@@ -69,14 +68,6 @@ func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
 	}
 	q.kind = e.Kind
 	return q, e, true
-}
-
-// words returns the text of a JSON string, or of an object with the member markdown.
-func words(raw []byte) string {
-	if text, ok := ahp.Text(raw); ok {
-		return text
-	}
-	return ahp.TextOf(raw, "markdown")
 }
 
 // tool reads a tool call with a pending confirmation.
@@ -95,10 +86,10 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	if q.result {
 		title = m[9].Raw
 	}
-	e.Text = cmp.Or(words(title), words(m[3].Raw), words(m[4].Raw))
+	e.Text = cmp.Or(ahp.WordsOf(title), ahp.WordsOf(m[3].Raw), ahp.WordsOf(m[4].Raw))
 	input, here := ahp.Text(m[5].Raw)
 	if e.Detail = input; !here || input == "" { // the message is the only description
-		e.Detail = words(m[3].Raw)
+		e.Detail = ahp.WordsOf(m[3].Raw)
 	}
 	elsewhere := !here && !ahp.IsNone(m[5].Raw)
 	e.Hidden = elsewhere || !ahp.IsNone(m[7].Raw) || q.result || e.Detail == ""
@@ -125,8 +116,7 @@ const maxNamed = 5
 // numbers of lines: "Fix it: session.go +2 −2, session_test.go +3". Members that cannot
 // be read are left out.
 func withFiles(detail string, edits []byte) string {
-	list, _ := ahp.MemberOf(edits, "items")
-	items := ahp.ElementsOf(list.Raw)
+	items := ahp.ElementsOf(ahp.RawOf(edits, "items"))
 	var files []string
 	for _, item := range items[:min(len(items), maxNamed)] {
 		var edit struct {
@@ -176,8 +166,7 @@ func isRisky(raw []byte) bool {
 		return false
 	}
 	var safety float64
-	m, _ := ahp.MemberOf(raw, "safety")
-	return ahp.TextOf(raw, "status") != "complete" || m.Raw == nil || json.Unmarshal(m.Raw, &safety) != nil || safety < safeEnough || safety > 1
+	return ahp.TextOf(raw, "status") != "complete" || json.Unmarshal(ahp.RawOf(raw, "safety"), &safety) != nil || safety < safeEnough || safety > 1
 }
 
 // safeEnough is the least safety, from 0 to 1, at which a call counts as safe.
@@ -187,11 +176,9 @@ const safeEnough = 0.5
 func (q *question) asked(e *notice.Event, raw []byte) {
 	q.request = ahp.TextOf(raw, "id")
 	e.Text = ahp.TextOf(raw, "message")
-	questions, _ := ahp.MemberOf(raw, "questions")
-	list := ahp.ElementsOf(questions.Raw)
-	url, _ := ahp.MemberOf(raw, "url")
+	list := ahp.ElementsOf(ahp.RawOf(raw, "questions"))
 	switch {
-	case q.request == "" || q.chat == "" || len(list) > 1 || !ahp.IsNone(url.Raw):
+	case q.request == "" || q.chat == "" || len(list) > 1 || !ahp.IsNone(ahp.RawOf(raw, "url")):
 		return
 	case len(list) == 0:
 		e.Answer = notice.Choice
@@ -211,8 +198,7 @@ func (q *question) asked(e *notice.Event, raw []byte) {
 	case "boolean":
 		e.Answer, e.Options = notice.Choice, []notice.Option{{ID: yes, Label: "Yes"}, {ID: no, Label: "No"}}
 	case "single-select":
-		options, _ := ahp.MemberOf(one, "options")
-		for _, o := range ahp.ElementsOf(options.Raw) {
+		for _, o := range ahp.ElementsOf(ahp.RawOf(one, "options")) {
 			e.Options = append(e.Options, notice.Option{ID: ahp.TextOf(o.Raw, "id"), Label: ahp.TextOf(o.Raw, "label")})
 		}
 		e.Answer = notice.Choice

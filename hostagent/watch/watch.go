@@ -284,11 +284,9 @@ func (w *Watch) take(message []byte) error {
 	}
 	switch string(env.Method) {
 	case "root/sessionAdded":
-		m, _ := ahp.MemberOf(env.Params, "summary")
-		return w.summaryLocked(ahp.TextOf(m.Raw, "resource"), m.Raw)
+		return w.summaryLocked(ahp.TextOf(env.Params, "summary", "resource"), ahp.RawOf(env.Params, "summary"))
 	case "root/sessionSummaryChanged":
-		m, _ := ahp.MemberOf(env.Params, "changes")
-		return w.summaryLocked(ahp.TextOf(env.Params, "session"), m.Raw)
+		return w.summaryLocked(ahp.TextOf(env.Params, "session"), ahp.RawOf(env.Params, "changes"))
 	case "root/sessionRemoved":
 		w.forgetLocked(ahp.TextOf(env.Params, "session"))
 	case "action":
@@ -314,18 +312,14 @@ func (w *Watch) answerLocked(env *ahp.Envelope) error {
 	case about == "" && env.Error != nil:
 		return fmt.Errorf("%w: listSessions: %s", errRefused, notice.Cut(ahp.TextOf(env.Error, "message"), notice.MaxText))
 	case about == "":
-		items, _ := ahp.MemberOf(env.Result, "items")
-		return w.listLocked(items.Raw, ahp.TextOf(env.Result, "nextCursor"))
+		return w.listLocked(ahp.RawOf(env.Result, "items"), ahp.TextOf(env.Result, "nextCursor"))
 	}
 	s := w.sessions[about]
 	if s == nil || !s.follows {
 		return nil
 	}
-	snapshot, _ := ahp.MemberOf(env.Result, "snapshot")
-	state, _ := ahp.MemberOf(snapshot.Raw, "state")
-	list, _ := ahp.MemberOf(state.Raw, "inputNeeded")
 	there := map[string]bool{}
-	for _, e := range ahp.ElementsOf(list.Raw) {
+	for _, e := range ahp.ElementsOf(ahp.RawOf(env.Result, "snapshot", "state", "inputNeeded")) {
 		there[ahp.TextOf(e.Raw, "id")] = true
 		w.askedLocked(s, e.Raw)
 	}
@@ -539,8 +533,7 @@ func (w *Watch) actionLocked(params []byte) {
 	}
 	switch ahp.TextOf(m[1].Raw, "type") {
 	case "session/inputNeededSet":
-		request, _ := ahp.MemberOf(m[1].Raw, "request")
-		w.askedLocked(s, request.Raw)
+		w.askedLocked(s, ahp.RawOf(m[1].Raw, "request"))
 	case "session/inputNeededRemoved":
 		w.withdrawLocked(s, ahp.TextOf(m[1].Raw, "id"))
 	}

@@ -51,13 +51,7 @@ func (d *ids) join(traceparent string) bool {
 	return true
 }
 
-func traceparentOf(params []byte) string {
-	meta, ok := ahp.MemberOf(params, "_meta")
-	if !ok {
-		return ""
-	}
-	return ahp.TextOf(meta.Raw, "traceparent")
-}
+func traceparentOf(params []byte) string { return ahp.TextOf(params, "_meta", "traceparent") }
 
 // derivedIDs generates span ids: the ids stored in the context, or random ones.
 type derivedIDs struct{}

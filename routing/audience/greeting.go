@@ -68,9 +68,8 @@ func (v *Viewer) reconnect(env *ahp.Envelope) {
 		v.refuse(env, ahp.CodeNotFound, "unknown client: initialize first")
 		return
 	}
-	subscriptions, _ := ahp.MemberOf(env.Params, "subscriptions")
 	channels, form := []string(nil), toReconnect
-	for _, e := range ahp.ElementsOf(subscriptions.Raw) {
+	for _, e := range ahp.ElementsOf(ahp.RawOf(env.Params, "subscriptions")) {
 		if ahp.IsObject(e.Raw) {
 			form = toChannels
 			channels = append(channels, ahp.TextOf(e.Raw, "channel"))

@@ -38,13 +38,12 @@ type waiter struct {
 // subscribe handles a viewer's subscribe. Of its params, only channel and view are
 // sent to the host.
 func (v *Viewer) subscribe(env *ahp.Envelope) {
-	view, _ := ahp.MemberOf(env.Params, "view")
 	channel := string(env.Channel)
 	if channel == "" {
 		v.refuse(env, ahp.CodeInvalidParams, "no channel")
 		return
 	}
-	v.join(channel, view.Raw, &waiter{viewer: v, id: bytes.Clone(env.ID)}, func(why string) { v.refuse(env, ahp.CodeRateLimited, why) })
+	v.join(channel, ahp.RawOf(env.Params, "view"), &waiter{viewer: v, id: bytes.Clone(env.ID)}, func(why string) { v.refuse(env, ahp.CodeRateLimited, why) })
 }
 
 // join requests a channel's snapshot from the host for a viewer.

@@ -78,10 +78,9 @@ func readAnswer(env ahp.Envelope) *answer {
 		rest = ahp.AppendChannel(rest, env.Channel)
 	}
 	ans.rest, ans.size = text{raw: rest, last: true}, len(rest)
-	if m, ok := ahp.MemberOf(env.Result, "snapshot"); ok && ahp.IsObject(m.Raw) {
-		ans.snapshot = text{raw: m.Raw}
-		from, _ := ahp.MemberOf(m.Raw, "fromSeq")
-		ans.seq = ahp.IntegerOf(from.Raw)
+	if state := ahp.RawOf(env.Result, "snapshot"); ahp.IsObject(state) {
+		ans.snapshot = text{raw: state}
+		ans.seq = ahp.IntegerOf(ahp.RawOf(state, "fromSeq"))
 	}
 	return ans
 }

@@ -104,7 +104,7 @@ func history(chat client.Chat) []string {
 		for _, part := range turn.Parts {
 			switch call := part.ToolCall; {
 			case call != nil:
-				fmt.Fprintf(&b, "  tool %s %s: %s\n  input %s\n", call.Status, call.Display, client.Text(call.Invocation), call.Input)
+				fmt.Fprintf(&b, "  tool %s %s: %s\n  input %s\n", call.Status, call.Display, ahp.WordsOf(call.Invocation), call.Input)
 				for _, item := range ahp.ElementsOf(call.Content) {
 					kind := ahp.TextOf(item.Raw, "type")
 					fmt.Fprintf(&b, "    %s %q\n", kind, ahp.TextOf(item.Raw, "text"))
@@ -115,7 +115,7 @@ func history(chat client.Chat) []string {
 			case part.Kind == "error":
 				fmt.Fprintf(&b, "  error %s\n", ahp.TextOf(part.Error, "message"))
 			default:
-				fmt.Fprintf(&b, "  %s %s\n", part.Kind, client.Text(part.Content))
+				fmt.Fprintf(&b, "  %s %s\n", part.Kind, ahp.WordsOf(part.Content))
 			}
 		}
 		list = append(list, b.String())

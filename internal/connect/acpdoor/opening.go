@@ -429,13 +429,9 @@ func (s *session) showCommands() {
 		if !ok || name == "" || strings.Contains(name, " ") {
 			continue
 		}
-		meta, _ := ahp.MemberOf(item.Attachment, "_meta")
-		command := acp.AvailableCommand{Name: name}
-		if ahp.IsObject(meta.Raw) {
-			command.Description = ahp.TextOf(meta.Raw, "description")
-			if hint := ahp.TextOf(meta.Raw, "hint"); hint != "" {
-				command.Input = &acp.AvailableCommandInput{Hint: hint}
-			}
+		command := acp.AvailableCommand{Name: name, Description: ahp.TextOf(item.Attachment, "_meta", "description")}
+		if hint := ahp.TextOf(item.Attachment, "_meta", "hint"); hint != "" {
+			command.Input = &acp.AvailableCommandInput{Hint: hint}
 		}
 		list = append(list, command)
 	}

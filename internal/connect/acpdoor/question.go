@@ -43,7 +43,7 @@ func (s *session) readQuestions(list []json.RawMessage) {
 
 // ask asks the editor's user. A changed question replaces the previous one.
 func (s *session) ask(raw json.RawMessage) {
-	id := ahp.TextOf(objectOr(raw), "id")
+	id := ahp.TextOf(raw, "id")
 	if old := s.asked[id]; old != nil {
 		if old.raw == string(raw) {
 			s.door.spawn(old.deliver)
@@ -144,16 +144,15 @@ func (q *question) send(method string, params, result any) bool {
 // permission asks for permission for a tool call. It returns the action which answers.
 func (q *question) permission() []byte {
 	s := q.session
-	member, _ := ahp.MemberOf([]byte(q.raw), "toolCall")
 	var call client.ToolCall
-	if json.Unmarshal(member.Raw, &call) != nil {
+	if json.Unmarshal(ahp.RawOf([]byte(q.raw), "toolCall"), &call) != nil {
 		return nil
 	}
 	whole := s.complete(&call)
 	s.mu.Lock()
 	update := s.toolUpdate(&call)
 	s.mu.Unlock()
-	update.Title = cmp.Or(client.Text(call.Title), update.Title)
+	update.Title = cmp.Or(ahp.WordsOf(call.Title), update.Title)
 	if !whole {
 		update.Content = append(update.Content, textContent("Not everything that would run can be shown here. You can refuse it, or answer in the console."))
 	}
@@ -167,7 +166,7 @@ func (s *session) complete(call *client.ToolCall) bool {
 	defer cancel()
 	_, shown := ahp.Text(call.Input)
 	if !shown && !ahp.IsNone(call.Input) {
-		text, err := s.read(ctx, ahp.TextOf(objectOr(call.Input), "uri"))
+		text, err := s.read(ctx, ahp.TextOf(call.Input, "uri"))
 		if err != nil {
 			return false
 		}
@@ -176,8 +175,7 @@ func (s *session) complete(call *client.ToolCall) bool {
 	if call.Status == "pending-result-confirmation" {
 		return true // the call's content is the result to confirm
 	}
-	items, _ := ahp.MemberOf(objectOr(call.Edits), "items")
-	list := ahp.ElementsOf(items.Raw)
+	list := ahp.ElementsOf(ahp.RawOf(call.Edits, "items"))
 	for _, item := range list {
 		before, after := sides(item.Raw)
 		for _, one := range []*side{before, after} {
@@ -272,8 +270,7 @@ type field struct {
 }
 
 func (q *question) read() (f form, ok bool) {
-	request, _ := ahp.MemberOf([]byte(q.raw), "request")
-	return f, json.Unmarshal(objectOr(request.Raw), &f) == nil && f.ID != ""
+	return f, json.Unmarshal(ahp.RawOf([]byte(q.raw), "request"), &f) == nil && f.ID != ""
 }
 
 // form reports whether the editor can show the question as a form or a URL.

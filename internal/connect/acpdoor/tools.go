@@ -119,7 +119,7 @@ func (t *tool) show() {
 
 func (s *session) toolUpdate(call *client.ToolCall) acp.ToolCallUpdate {
 	u := acp.ToolCallUpdate{ToolCallID: call.ID, Name: call.Name, Kind: kindOf(call), Status: acp.ToolCallStatusPending}
-	u.Title = cmp.Or(client.Text(call.Invocation), call.Display, call.Name, "Tool")
+	u.Title = cmp.Or(ahp.WordsOf(call.Invocation), call.Display, call.Name, "Tool")
 	switch call.Status {
 	case "running", "pending-result-confirmation", "auth-required":
 		u.Status = acp.ToolCallStatusInProgress
@@ -128,7 +128,7 @@ func (s *session) toolUpdate(call *client.ToolCall) acp.ToolCallUpdate {
 		if call.Success != nil && !*call.Success {
 			u.Status = acp.ToolCallStatusFailed
 		}
-		u.Title = cmp.Or(client.Text(call.Past), u.Title)
+		u.Title = cmp.Or(ahp.WordsOf(call.Past), u.Title)
 	case "cancelled":
 		u.Status = acp.ToolCallStatusFailed
 	}
@@ -150,8 +150,7 @@ func addContent(s *session, call *client.ToolCall, u *acp.ToolCallUpdate) {
 			u.Content = append(u.Content, c)
 		}
 	}
-	items, _ := ahp.MemberOf(objectOr(call.Edits), "items")
-	for _, item := range ahp.ElementsOf(items.Raw) {
+	for _, item := range ahp.ElementsOf(ahp.RawOf(call.Edits, "items")) {
 		if c, ok := s.diff(item.Raw); ok && call.Content == nil {
 			u.Content = append(u.Content, c)
 		}
@@ -161,17 +160,9 @@ func addContent(s *session, call *client.ToolCall, u *acp.ToolCallUpdate) {
 			u.Locations = append(u.Locations, acp.ToolCallLocation{Path: c.Path})
 		}
 	}
-	if message := ahp.TextOf(objectOr(call.Error), "message"); message != "" && len(u.Content) == 0 {
+	if message := ahp.TextOf(call.Error, "message"); message != "" && len(u.Content) == 0 {
 		u.Content = []acp.ToolCallContent{textContent(message)}
 	}
-}
-
-// objectOr returns raw if it is an object, else an empty object.
-func objectOr(raw json.RawMessage) json.RawMessage {
-	if !ahp.IsObject(raw) {
-		return json.RawMessage("{}")
-	}
-	return raw
 }
 
 func textContent(text string) acp.ToolCallContent {
@@ -196,7 +187,7 @@ var kinds = []struct {
 // kindOf returns a tool's kind, from the host or guessed from the name. Editors select an
 // icon by it.
 func kindOf(call *client.ToolCall) string {
-	if kind := ahp.TextOf(objectOr(call.Meta), "toolKind"); kind != "" {
+	if kind := ahp.TextOf(call.Meta, "toolKind"); kind != "" {
 		return kind
 	}
 	for _, k := range kinds {

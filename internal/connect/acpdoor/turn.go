@@ -250,14 +250,14 @@ func (v *turn) show(part *client.Part) {
 	}
 	switch part.Kind {
 	case "markdown", "reasoning":
-		words := client.Text(part.Content)
+		words := ahp.WordsOf(part.Content)
 		known := v.text(part.ID, part.Kind == "reasoning")
 		if len(words) > known.shown {
 			v.say(known.kind(), part.ID, words[known.shown:])
 			known.shown = len(words)
 		}
 	case "systemNotification":
-		v.notice(client.Text(part.Content))
+		v.notice(ahp.WordsOf(part.Content))
 	case "contentRef":
 		v.session.update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: acp.ContentBlock{Type: acp.ContentBlockResourceLink, Name: lastName(part.URI), URI: part.URI}})
 	case "toolCall":

@@ -182,14 +182,6 @@ type ToolCall struct {
 	Meta       json.RawMessage `json:"_meta"`
 }
 
-// Text returns a plain or Markdown text.
-func Text(raw json.RawMessage) string {
-	if text, ok := ahp.Text(raw); ok {
-		return text
-	}
-	return ahp.TextOf(raw, "markdown")
-}
-
 // ReadChat reads a chat's state.
 func ReadChat(state []byte) (chat Chat, err error) { return chat, json.Unmarshal(state, &chat) }
 
@@ -239,12 +231,12 @@ func (turn *Turn) write(b *strings.Builder) {
 		switch {
 		case part.ToolCall != nil:
 			call := part.ToolCall
-			fmt.Fprintf(b, "TOOL %s (%s): %s\n", call.Display, call.Status, Text(call.Invocation))
+			fmt.Fprintf(b, "TOOL %s (%s): %s\n", call.Display, call.Status, ahp.WordsOf(call.Invocation))
 			if input, ok := ahp.Text(call.Input); ok && input != "" {
 				fmt.Fprintf(b, "  input: %s\n", input)
 			}
 		case part.Kind == "markdown":
-			fmt.Fprintf(b, "AGENT: %s\n", Text(part.Content))
+			fmt.Fprintf(b, "AGENT: %s\n", ahp.WordsOf(part.Content))
 		}
 	}
 	if len(turn.Error) > 0 {
