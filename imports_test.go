@@ -17,7 +17,7 @@ import (
 // packages of the floors below it; the packages of one floor do not import each
 // other.
 var floors = [][]string{
-	{"internal/ablation", "internal/atomicfile"},
+	{"internal/ablation", "internal/atomicfile", "internal/signal"},
 	{"agenthost/repo", "agenthost/transcript", "ahp", "console", "internal/acmedns", "internal/awake", "internal/clock", "internal/coalesce", "internal/dialhint", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter", "internal/natslog", "internal/procgroup", "internal/retryafter", "internal/unauthenticated", "internal/wol"},
 	{"ahp/view", "auth", "internal/acp", "internal/orphan", "internal/release", "internal/tracing"},
 	{"agenthost", "auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy", "internal/sealed"},

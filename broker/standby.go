@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"ahprelay/internal/signal"
 )
 
 // A host-agent with several relays keeps a second WebSocket, to a different relay,
@@ -123,7 +125,7 @@ func newStandbys(of *Conn, dial func(ctx context.Context, url string) (*wsConn, 
 // advise handles a ping's payload. It does not block.
 func (k *standbys) advise(payload []byte) {
 	if string(payload) == MoveAdvice {
-		wakeUp(k.advice)
+		signal.Send(k.advice)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"ahprelay/broker/link"
+	"ahprelay/internal/signal"
 )
 
 // tailRoom bounds the messages that wait for take.
@@ -21,10 +22,7 @@ func Tail(ctx context.Context, url string, creds []byte, tenant, host, token str
 	conn, err := nats.Connect(url, nats.UserCredentialBytes(creds), nats.MaxReconnects(-1),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if err == nats.ErrSlowConsumer {
-				select {
-				case dropped <- struct{}{}:
-				default:
-				}
+				signal.Send(dropped)
 				return
 			}
 			select {

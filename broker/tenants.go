@@ -16,6 +16,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/link"
+	"ahprelay/internal/signal"
 
 	"github.com/nats-io/nats.go"
 )
@@ -141,7 +142,7 @@ func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err err
 	t.mu.Unlock()
 	for _, a := range open {
 		if a.conn.Load() == nil || t.attach(a) != nil {
-			wakeUp(a.wake)
+			signal.Send(a.wake)
 		}
 	}
 	return func() {
@@ -409,7 +410,7 @@ func (t *Tenants) unsettle(a *account) {
 	a.mu.Lock()
 	a.unsettleLocked()
 	a.mu.Unlock()
-	wakeUp(a.wake)
+	signal.Send(a.wake)
 }
 
 // run keeps one account open and served until ctx ends.
@@ -518,7 +519,7 @@ func (t *Tenants) tell(ctx context.Context, a *account) error {
 		a.told = true
 		close(a.settled)
 	} else {
-		wakeUp(a.wake)
+		signal.Send(a.wake)
 	}
 	return nil
 }
@@ -593,7 +594,7 @@ func (a *account) want(revoked map[string]time.Time) {
 	if !maps.Equal(revoked, a.revoked) {
 		a.revoked = revoked
 		a.unsettleLocked()
-		wakeUp(a.wake)
+		signal.Send(a.wake)
 	}
 }
 
@@ -629,11 +630,4 @@ func (a *account) ended() <-chan struct{} {
 		return c.Done()
 	}
 	return nil
-}
-
-func wakeUp(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

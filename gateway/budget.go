@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ahprelay/internal/signal"
 	"ahprelay/routing"
 )
 
@@ -59,20 +60,14 @@ func (b *budget) count(what *atomic.Int64, n int) {
 	case n > 0:
 		b.alarm()
 	case b.uploads.waits.Load() > 0:
-		select {
-		case b.uploads.eased <- struct{}{}:
-		default:
-		}
+		signal.Send(b.uploads.eased)
 	}
 }
 
 // alarm wakes relief if memory is short.
 func (b *budget) alarm() {
 	if b.pressure() > 0 {
-		select {
-		case b.over <- struct{}{}:
-		default:
-		}
+		signal.Send(b.over)
 	}
 }
 

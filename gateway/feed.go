@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ahprelay/broker/link"
+	"ahprelay/internal/signal"
 	"ahprelay/routing"
 )
 
@@ -87,10 +88,7 @@ func (f *feeder) take(token string, p routing.Piece) {
 		return
 	}
 	f.next.add(f.source, in.subject, p)
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	signal.Send(f.wake)
 }
 
 // add appends a piece to the last message if that has the same channel and is not full,

@@ -10,6 +10,7 @@ import (
 	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/wire"
 	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/signal"
 )
 
 // watchRevocations closes the connections of revoked tokens, until the server ends.
@@ -25,12 +26,7 @@ func (s *Server) watchRevocations() {
 }
 
 // revokedNow makes watchRevocations check all connections.
-func (s *Server) revokedNow() {
-	select {
-	case s.revoking <- struct{}{}:
-	default:
-	}
-}
+func (s *Server) revokedNow() { signal.Send(s.revoking) }
 
 func (s *Server) endRevoked() {
 	for _, c := range s.hosts.all() {

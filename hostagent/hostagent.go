@@ -26,6 +26,7 @@ import (
 	"ahprelay/internal/awake"
 	"ahprelay/internal/coalesce"
 	"ahprelay/internal/fair"
+	"ahprelay/internal/signal"
 	"ahprelay/internal/tracing"
 	"ahprelay/routing"
 )
@@ -166,7 +167,7 @@ func New(cfg Config) (*Agent, error) {
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version, cfg.Sealed != nil, a.cfg.Waking.terms)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)
-	a.fetched = func() { signal(a.sentinel.news) } // the token may have changed
+	a.fetched = func() { signal.Send(a.sentinel.news) } // the token may have changed
 	a.subjects = gate.NewSubjects()
 	a.dialFor = a.dialForClient
 	a.monitor = newMonitor(cfg.Upstream.String(), a.dialForMonitor, cfg.Resume, a.cfg.Log, a.presence.hostChanged)

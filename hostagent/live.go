@@ -21,6 +21,7 @@ import (
 	"ahprelay/auth/gate"
 	"ahprelay/contentproxy"
 	"ahprelay/internal/fair"
+	"ahprelay/internal/signal"
 	"ahprelay/routing"
 )
 
@@ -146,7 +147,7 @@ func (l *live) connect(conn *routing.AgentConn, open routing.Open) routing.HostC
 		l.streams[s] = true
 	}
 	l.mu.Unlock()
-	signal(l.opened)
+	signal.Send(l.opened)
 	l.agent.conns.Go(func() {
 		if full {
 			s.Cut(ahp.CloseOverloaded, "too many streams to canvases")

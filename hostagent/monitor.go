@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/registry"
+	"ahprelay/internal/signal"
 )
 
 // Times of the monitor.
@@ -497,7 +498,7 @@ func (m *monitor) reason() string {
 }
 
 // suspect triggers an immediate check of the host.
-func (m *monitor) suspect() { signal(m.poke) }
+func (m *monitor) suspect() { signal.Send(m.poke) }
 
 // alive reports whether the host is present at this moment. A host that shuts down may
 // answer here although it has already closed a client's connection. So its answer

@@ -13,6 +13,7 @@ import (
 	"ahprelay/broker/remember"
 	"ahprelay/broker/resume"
 	"ahprelay/hostagent/remembering"
+	"ahprelay/internal/signal"
 	"ahprelay/routing"
 )
 
@@ -73,7 +74,7 @@ func (s *moves) add(m *move) bool {
 		return false
 	}
 	s.byTicket[m.ticket] = m
-	signal(s.added)
+	signal.Send(s.added)
 	return true
 }
 

@@ -9,6 +9,7 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/broker/wake"
 	"ahprelay/internal/awake"
+	"ahprelay/internal/signal"
 )
 
 // countEvery is the shortest interval between reports of the client count.
@@ -56,7 +57,7 @@ func (p *presence) sleeps(asleep bool) {
 	p.mu.Lock()
 	p.asleep = asleep
 	p.mu.Unlock()
-	signal(p.changed)
+	signal.Send(p.changed)
 }
 
 // announceSleep reports to relays that the machine is about to sleep, and that it has
@@ -91,14 +92,14 @@ func (p *presence) hostChanged(now condition) {
 	p.current.State, p.current.Reason, p.current.HostVersion = now.state, now.reason, now.version
 	p.current.Silent = now.silent.Milliseconds()
 	p.mu.Unlock()
-	signal(p.changed)
+	signal.Send(p.changed)
 }
 
 func (p *presence) clients(n int) {
 	p.mu.Lock()
 	p.current.Clients += n
 	p.mu.Unlock()
-	signal(p.counted)
+	signal.Send(p.counted)
 }
 
 // keptAwake sets the numbers of sessions and people that keep the machine awake.
@@ -106,14 +107,7 @@ func (p *presence) keptAwake(by awake.Held) {
 	p.mu.Lock()
 	p.current.KeptAwake = [2]int{by.Sessions, by.People}
 	p.mu.Unlock()
-	signal(p.changed)
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	signal.Send(p.changed)
 }
 
 // announce reports changes until ctx ends: the host's condition at once, the client

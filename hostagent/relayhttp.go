@@ -17,6 +17,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/internal/dialhint"
 	"ahprelay/internal/retryafter"
+	"ahprelay/internal/signal"
 )
 
 // relayTimeout bounds one request to the relay's base URL.
@@ -137,7 +138,7 @@ func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT str
 		return "", &RefusedError{Text: "the relay does not serve /nats; set the NATS cluster's address with --nats-url"}
 	}
 	if answer.Renew {
-		signal(a.outdated)
+		signal.Send(a.outdated)
 	}
 	return answer.JWT, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/internal/signal"
 	"ahprelay/routing"
 	"ahprelay/routing/audience"
 )
@@ -120,7 +121,7 @@ func (s *viewerSocket) Deliver(frames []routing.Frame) {
 	if s.whole > 1 && s.bytes-s.firstLocked() > viewerQueue {
 		s.frames, s.err = nil, routing.ErrStalled
 	}
-	signal(s.came)
+	signal.Send(s.came)
 }
 
 // firstLocked returns the length of the frames with the first message, which is complete.
@@ -145,7 +146,7 @@ func (s *viewerSocket) fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
-	signal(s.came)
+	signal.Send(s.came)
 }
 
 // Read implements [hostSocket].
@@ -318,7 +319,7 @@ func (u *crowdLine) Written(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ahead -= n
-	signal(u.took)
+	signal.Send(u.took)
 }
 
 // Send implements [audience.Upstream].

@@ -13,6 +13,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/internal/idle"
 	"ahprelay/internal/sealed"
+	"ahprelay/internal/signal"
 	"ahprelay/routing"
 	"ahprelay/routing/audience"
 )
@@ -140,7 +141,7 @@ func (c *sealedConn) earlyLocked(d delivery) {
 		return
 	}
 	c.early = append(c.early, d)
-	signal(c.came)
+	signal.Send(c.came)
 }
 
 // Closed implements [routing.HostConn].

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/signal"
 	"ahprelay/test/locked"
 )
 
@@ -150,9 +151,9 @@ func TestSentinelGetsItsInput(t *testing.T) {
 		t.Errorf("%s; want no token among them", arguments)
 	}
 	tokens <- "second"
-	signal(s.news)
+	signal.Send(s.news)
 	awaitText(t, said, `input {"token":"second","instance":"agent1"}`, 1)
-	signal(s.news) // the input cannot be read now, so the sentinel keeps the previous
+	signal.Send(s.news) // the input cannot be read now, so the sentinel keeps the previous
 	stop()
 	text = awaitText(t, said, `input {"farewell":true}`, 1)
 	if n := strings.Count(text, "input {"); n != 3 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/signal"
 )
 
 // A connection whose Open names a canvas carries a stream of bytes instead of messages.
@@ -87,12 +88,7 @@ func (b *ByteConn) deliver(data []byte, credit int) {
 	}
 }
 
-func (b *ByteConn) signal() {
-	select {
-	case b.arrived <- struct{}{}:
-	default:
-	}
-}
+func (b *ByteConn) signal() { signal.Send(b.arrived) }
 
 func (b *ByteConn) peerClosed(code ahp.CloseCode, reason string) {
 	b.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/link"
+	"ahprelay/internal/signal"
 )
 
 // ErrQueueFull reports that a connection's queue has no room for a message.
@@ -130,12 +131,7 @@ func (s *stream) next() item {
 	return it
 }
 
-func (s *stream) hasRoom() {
-	select {
-	case s.room <- struct{}{}:
-	default:
-	}
-}
+func (s *stream) hasRoom() { signal.Send(s.room) }
 
 func (s *stream) spend(n int) {
 	s.credit -= n

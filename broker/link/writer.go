@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"ahprelay/internal/signal"
 )
 
 // A writer runs the sending side of one or more links. It calls flush when it is
@@ -24,12 +26,7 @@ func newWriter(flush func() (more bool, again time.Time, err error)) *writer {
 }
 
 // wake makes run call flush.
-func (w *writer) wake() {
-	select {
-	case w.woken <- struct{}{}:
-	default:
-	}
-}
+func (w *writer) wake() { signal.Send(w.woken) }
 
 // sleepsBeyond reports whether run would not call flush before t, and so must be
 // woken.

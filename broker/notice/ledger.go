@@ -3,6 +3,8 @@ package notice
 import (
 	"slices"
 	"sync"
+
+	"ahprelay/internal/signal"
 )
 
 // A Ledger lists the events a host-agent has to report. It is safe for concurrent use.
@@ -137,12 +139,7 @@ func (l *Ledger) Open(id string) (Event, bool) {
 // Wake returns a channel that receives a value when there may be a report to send.
 func (l *Ledger) Wake() <-chan struct{} { return l.wake }
 
-func (l *Ledger) signal() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
+func (l *Ledger) signal() { signal.Send(l.wake) }
 
 // Report returns the next report. It returns false if there is nothing new; with always
 // set, it also repeats the list of open events.

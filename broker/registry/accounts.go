@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/internal/signal"
 )
 
 // A relay keeps a tenant's NATS account open in these cases: it keeps a lease of the
@@ -141,7 +142,7 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) bool {
 	k.unwritten = k.unwritten.with(users...)
 	r.accounts.tokensLocked(k)
 	r.writer.dirty[key] = true
-	wakeUp(r.writer.wake)
+	signal.Send(r.writer.wake)
 	return true
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/signal"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -42,7 +43,7 @@ func (v *view) followOnce(ctx context.Context) error {
 	defer cancel()
 	epoch := v.newEpoch(id) // begins before the watch, so that entries missing in the bucket keep an older epoch
 	if v.own() {
-		wakeUp(v.r.upkeep.opened)
+		signal.Send(v.r.upkeep.opened)
 	}
 	newest, err := v.store.last(ctx)
 	if err != nil {
@@ -276,7 +277,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	if k.dirty || len(k.unwritten) > 0 {
 		r.writer.dirty[k.Key] = true
-		wakeUp(r.writer.wake)
+		signal.Send(r.writer.wake)
 	}
 	r.keeping.adoptLocked(k)
 	if l := k.lease(); l.held() && l.Lost && r.keeping.connectedLocked(k.Key, l.Instance) {
@@ -320,7 +321,7 @@ func (r *Registry) forgetLocked(k *knownHost) {
 	if len(t.hosts) == 0 {
 		delete(r.accounts.tenants, t.name)
 		r.accounts.forgotten = append(r.accounts.forgotten, t.name)
-		wakeUp(r.wake)
+		signal.Send(r.wake)
 	}
 	r.file.changed(true)
 }
@@ -360,7 +361,7 @@ func (v *view) synced(epoch uint64, id string) {
 	v.isSynced, v.taken = true, epoch
 	v.r.mu.Unlock()
 	v.r.file.changed(true)
-	wakeUp(v.r.writer.wake)
+	signal.Send(v.r.writer.wake)
 	if first && own {
 		close(v.r.ready)
 	}

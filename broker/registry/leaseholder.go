@@ -21,6 +21,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
+	"ahprelay/internal/signal"
 )
 
 // A LeaseHolder's times.
@@ -238,7 +239,7 @@ func (h *LeaseHolder) Update(p Presence) {
 	h.mu.Lock()
 	h.presence = withDefaults(p)
 	h.mu.Unlock()
-	wakeUp(h.wake)
+	signal.Send(h.wake)
 }
 
 // Settled reports whether a relay has confirmed the current presence.
@@ -253,7 +254,7 @@ func (h *LeaseHolder) Settled() bool {
 func (h *LeaseHolder) Fence() uint64 { return h.fence.Load() }
 
 // Recheck makes Run check the lease at once.
-func (h *LeaseHolder) Recheck() { wakeUp(h.wake) }
+func (h *LeaseHolder) Recheck() { signal.Send(h.wake) }
 
 // Release releases the host: it becomes offline at once, and a different instance can
 // acquire it. Release repeats its request until ctx ends; then the lease just expires.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ahprelay/broker/link"
+	"ahprelay/internal/signal"
 )
 
 // If a host-agent is connected to this relay, its lease rarely needs a renewal request:
@@ -128,7 +129,7 @@ func (lk *leaseKeeper) cutLocked(key, instance string) {
 // interval.
 func (lk *leaseKeeper) recheckLocked(key, instance string) {
 	lk.recheck[key] = instance
-	wakeUp(lk.r.wake)
+	signal.Send(lk.r.wake)
 }
 
 // sendRechecks sends the messages that recheckLocked has requested.
@@ -193,7 +194,7 @@ func (lk *leaseKeeper) endLocked(k *knownHost) {
 	k.own, k.dirty, k.LastSeen = &l, true, later(k.LastSeen, seen)
 	lk.r.writer.dirty[k.Key] = true
 	lk.r.changedLocked(k.Key)
-	wakeUp(lk.r.writer.wake)
+	signal.Send(lk.r.writer.wake)
 }
 
 // hold handles a host-agent's request. keeper is the relay that has received the request;
@@ -284,7 +285,7 @@ func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answe
 		lk.r.writer.dirty[key] = true
 	}
 	if k.dirty {
-		wakeUp(lk.r.writer.wake)
+		signal.Send(lk.r.writer.wake)
 	}
 	return answer, true
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/signal"
 )
 
 // A region is a cluster of NATS servers; gateways connect the clusters. Each region
@@ -285,7 +286,7 @@ type surplus struct {
 
 func (rg *regions) addSurplusLocked(key string, s surplus) {
 	rg.surplus[key] = s
-	wakeUp(rg.r.writer.wake)
+	signal.Send(rg.r.writer.wake)
 }
 
 // removeSurplus removes surplus hosts from this region's store. First it raises the

@@ -15,6 +15,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/broker/link"
 	"ahprelay/broker/wake"
+	"ahprelay/internal/signal"
 
 	"github.com/nats-io/nats.go"
 )
@@ -225,7 +226,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if r.view.store, err = r.regions.storeOf(r.cfg.Region); err != nil {
 		return err
 	}
-	cancel := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoker.wake); wakeUp(r.writer.wake) })
+	cancel := r.cfg.Revocations.Subscribe(func() { signal.Send(r.revoker.wake); signal.Send(r.writer.wake) })
 	unsubscribe, err := r.cfg.Conn.Subscribe(revokedSubject, r.revoker.in)
 	if err != nil {
 		cancel()
@@ -512,7 +513,7 @@ func (r *Registry) changedLocked(keys ...string) {
 	for _, key := range keys {
 		r.changed[key] = true
 	}
-	wakeUp(r.wake)
+	signal.Send(r.wake)
 }
 
 func (r *Registry) notifySubscribers() {
@@ -557,11 +558,4 @@ func (r *Registry) snapshot() keptState {
 		}
 	}
 	return kept
-}
-
-func wakeUp(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/signal"
 )
 
 // Bounds for revocations.
@@ -195,7 +196,7 @@ func (r *Revocations) receive(list []auth.Revocation) {
 	if !news {
 		return
 	}
-	wakeUp(r.wake)
+	signal.Send(r.wake)
 	r.notify()
 }
 

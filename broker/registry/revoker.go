@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/signal"
 
 	"github.com/nats-io/nats.go"
 )
@@ -67,7 +68,7 @@ func (rv *revoker) write(ctx context.Context) error {
 				} else { // another relay has just removed the former one, which had expired
 					rv.r.cfg.Revocations.removed(key)
 				}
-				wakeUp(rv.r.writer.wake) // some may remain to be written
+				signal.Send(rv.r.writer.wake) // some may remain to be written
 				continue
 			}
 		}

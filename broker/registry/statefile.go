@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/signal"
 )
 
 // Delays before a write, so that several changes are written together.
@@ -119,7 +120,7 @@ func (f *stateFile) changed(soon bool) {
 	}
 	f.mu.Unlock()
 	if news {
-		wakeUp(f.wake)
+		signal.Send(f.wake)
 	}
 }
 

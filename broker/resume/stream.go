@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/broker/link"
+	"ahprelay/internal/signal"
 )
 
 // Times and bounds for streams.
@@ -190,12 +191,7 @@ func (c *Stream) waitLocked(by time.Time) error {
 	return nil
 }
 
-func (c *Stream) wakeSender() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
+func (c *Stream) wakeSender() { signal.Send(c.wake) }
 
 // Write implements [net.Conn]. Each reason to fail or to wait has its branch.
 func (c *Stream) Write(p []byte) (n int, err error) {

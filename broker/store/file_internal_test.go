@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"testing"
+
+	"ahprelay/internal/signal"
 )
 
 // TestClosedStoreKeepsItsLastChange makes a change just before Close. The file must contain it.
@@ -17,7 +19,7 @@ func TestClosedStoreKeepsItsLastChange(t *testing.T) {
 	}
 	ctx, close := context.WithCancel(t.Context())
 	close()
-	wakeUp(s.save)
+	signal.Send(s.save)
 	s.keep(ctx)
 	again := &Store{cfg: s.cfg, records: map[string]*known{}}
 	if err := again.load(); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/internal/signal"
 )
 
 // Bounds and times of a Store.
@@ -424,7 +425,7 @@ func (s *Store) notifyLocked(r Record) {
 		}
 	}
 	if r.Until.IsZero() || r.gone() {
-		wakeUp(s.save)
+		signal.Send(s.save)
 	}
 }
 
@@ -433,11 +434,4 @@ func (s *Store) Away() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
-}
-
-func wakeUp(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"ahprelay/broker"
+	"ahprelay/internal/signal"
 )
 
 // Streams and subjects of records.
@@ -378,7 +379,7 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 		s.mu.Lock()
 		s.streamID = id
 		s.mu.Unlock()
-		wakeUp(s.save)
+		signal.Send(s.save)
 	}
 	if first {
 		close(s.ready)

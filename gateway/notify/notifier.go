@@ -22,6 +22,7 @@ import (
 	"ahprelay/broker/notice"
 	"ahprelay/broker/store"
 	"ahprelay/internal/fair"
+	"ahprelay/internal/signal"
 )
 
 // Limits and times of a Notifier.
@@ -202,12 +203,7 @@ func (n *Notifier) enqueue(item Item) {
 	n.signal()
 }
 
-func (n *Notifier) signal() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
+func (n *Notifier) signal() { signal.Send(n.wake) }
 
 // Keep returns when the jobs for all items on the Board are stored. It fails until the
 // relay has read the shared records, which contain the targets.

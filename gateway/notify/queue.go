@@ -11,6 +11,7 @@ import (
 
 	"ahprelay/broker/notice"
 	"ahprelay/broker/store"
+	"ahprelay/internal/signal"
 )
 
 // A Job is a notification about an event for a target.
@@ -187,10 +188,7 @@ func (q *queue) unindexLocked(id string, e *entry) {
 func (q *queue) setLocked(id string, e *entry, want kept) {
 	e.want = &want
 	q.indexLocked(id, e)
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	signal.Send(q.wake)
 }
 
 func (q *queue) forgetLocked(id string) {

@@ -20,6 +20,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker/remember"
 	"ahprelay/hostagent/watch"
+	"ahprelay/internal/signal"
 )
 
 // A Mode selects the content that relays keep.
@@ -262,12 +263,7 @@ func (k *Keeper) tidyLocked() {
 	}
 }
 
-func (k *Keeper) signal() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) signal() { signal.Send(k.wake) }
 
 // HolderEnded reports that the token of a client with the keys was revoked or has expired.
 // The Keeper then checks all holders at once.

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/signal"
 )
 
 // A Handler handles the peer's messages, in order. [Conn.Run] calls it, so its methods
@@ -377,10 +378,7 @@ func (c *Conn) send(m message) error {
 	if stuck || ended {
 		return c.ended()
 	}
-	select {
-	case c.wake <- struct{}{}:
-	default: // the writer is awake
-	}
+	signal.Send(c.wake)
 	return nil
 }
 

@@ -14,6 +14,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"ahprelay/internal/signal"
 )
 
 // A Mode selects what keeps the machine awake.
@@ -84,10 +86,7 @@ func (k *Keeper) set(change func(*Held)) {
 	k.mu.Lock()
 	change(&k.want)
 	k.mu.Unlock()
-	select {
-	case k.changed <- struct{}{}:
-	default:
-	}
+	signal.Send(k.changed)
 }
 
 // wanted returns the sessions and people for which the machine must stay awake now, given

@@ -13,6 +13,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"ahprelay/internal/signal"
 )
 
 // Max bounds the kinds in a [Table]. Beyond it, the oldest kind is reported early and
@@ -77,10 +79,7 @@ func (t *Table) note(key any, atOnce int, tell func(more int)) (due []func()) {
 func (t *Table) enqueueLocked(k *kind) {
 	t.queue = append(t.queue, k)
 	if len(t.queue) == 1 {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		signal.Send(t.wake)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/signal"
 )
 
 // Messages is a connection to a local client.
@@ -197,10 +198,7 @@ func (m *lineMessages) noteAnswer(message []byte) {
 	}
 	maps.DeleteFunc(m.asked, func(id string, _ bool) bool { return ahp.SameID([]byte(id), env.ID) })
 	if len(m.asked) == 0 {
-		select {
-		case m.answered <- struct{}{}:
-		default: // a signal waits already
-		}
+		signal.Send(m.answered)
 	}
 }
 

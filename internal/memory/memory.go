@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/internal/ablation"
+	"ahprelay/internal/signal"
 )
 
 // When memory is returned:
@@ -164,10 +165,7 @@ func signalCollections(ctx context.Context, collected chan<- struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		select {
-		case collected <- struct{}{}:
-		default:
-		}
+		signal.Send(collected)
 		signalCollections(ctx, collected)
 	}, ctx)
 }

@@ -13,6 +13,7 @@ import (
 	"ahprelay/broker/notice"
 	"ahprelay/gateway/authn"
 	"ahprelay/gateway/notify"
+	"ahprelay/internal/signal"
 )
 
 // Limits for event streams.
@@ -167,12 +168,7 @@ func (e *eventStream) follow(r *http.Request) {
 	beat := time.Tick(StreamBeat)
 	end := time.After(min(streamLife, time.Until(e.who.Expires)))
 	revoked := make(chan struct{}, 1)
-	unsubscribe := e.api.Caller.Revoked.Subscribe(func() {
-		select {
-		case revoked <- struct{}{}:
-		default:
-		}
-	})
+	unsubscribe := e.api.Caller.Revoked.Subscribe(func() { signal.Send(revoked) })
 	defer unsubscribe()
 	for {
 		items, next, more, _ := e.api.Board.After(e.who.Tenant, e.next)
