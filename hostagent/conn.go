@@ -72,6 +72,9 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 		traced: a.cfg.Tracer.Conn(tracing.Connection{ID: open.ID, Tenant: a.tenant, Host: a.host, Full: open.Full(), Traceparent: open.Trace}),
 	}
 	c.writer = hostWriter{c: c, written: make(chan struct{})}
+	if conn.seal != nil {
+		conn.seal.writer.Store(&c.writer)
+	}
 	c.reader = hostReader{c: c, reads: make(chan struct{}, maxReads), reading: make(chan struct{}, readsAtOnce)}
 	if !a.clients.enter(c) {
 		a.conns.Go(func() {

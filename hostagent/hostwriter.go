@@ -3,6 +3,7 @@ package hostagent
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ type hostWriter struct {
 	c *hostConn
 
 	answers atomic.Int32 // how many answers from gates are queued for the host
+	busy    atomic.Bool  // a message is being written
 
 	clientName string // from the client's last initialize or reconnect with clientInfo; owned by the goroutine, like pace
 	pace       pace
@@ -55,6 +57,8 @@ type delivery struct {
 	about   *view.Ask     // the channel in a request of the host-agent itself; nil for other messages
 	ours    bool          // the host-agent's own request on the client's behalf
 }
+
+func (d delivery) isMessage() bool { return !d.flush && d.move == nil }
 
 func (w *hostWriter) queueUp(d delivery) {
 	w.mu.Lock()
@@ -124,6 +128,7 @@ func (w *hostWriter) write(sock hostSocket) {
 	for {
 		queue, end := w.nextBatch()
 		for _, d := range queue {
+			w.busy.Store(d.isMessage())
 			if d.flush {
 				w.c.flushed()
 				continue
@@ -145,7 +150,19 @@ func (w *hostWriter) write(sock hostSocket) {
 		if len(queue) == 0 {
 			return
 		}
+		w.busy.Store(false)
 	}
+}
+
+// waits reports whether a message waits for the host. Requests of the relay do not count, so a relay cannot
+// use them to hide that it delivers nothing from the client.
+func (w *hostWriter) waits() bool {
+	if w.busy.Load() {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.queue, delivery.isMessage)
 }
 
 // writeOne unseals a message if necessary, and writes it to the host if the gates permit it. It

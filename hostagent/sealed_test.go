@@ -3,6 +3,7 @@ package hostagent
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -195,6 +196,46 @@ func TestSealedSilenceEndsTheConnection(t *testing.T) {
 			t.Errorf("the relay got the close %d %q; want %d without a reason", r.code, r.reason, ahp.CloseResync)
 		}
 	})
+}
+
+// TestBusyHostKeepsSealedConnections has a host read nothing, or not accept the connection, for longer than
+// the window of its sealed client, which keeps sending heartbeats. The client must stay connected, and the
+// host must then get its messages. When the client falls silent, the connection must end, though the relay
+// keeps sending requests of its own.
+func TestBusyHostKeepsSealedConnections(t *testing.T) {
+	for name, makeBusy := range map[string]func(h *fakeHost, c chan struct{}){
+		"reads nothing":   func(h *fakeHost, c chan struct{}) { h.gate = c },
+		"accepts nothing": func(h *fakeHost, c chan struct{}) { h.hangs = c },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := make(chan struct{})
+				w.host.set(func() { makeBusy(w.host, c) })
+				r := w.openSealed(15)
+				const message = `{"jsonrpc":"2.0","method":"m"}`
+				r.post(sealed.Message, message)
+				for range 12 {
+					time.Sleep(sealed.Beat)
+					r.post(sealed.Heartbeat, string(sealed.AppendHeartbeat(r.session.Opened())))
+				}
+				if contents, _ := r.opens(); len(contents) < 10 || slices.Contains(contents, sealed.Close) {
+					t.Fatalf("while the host %s, the host-agent sends %v; want heartbeats", name, contents)
+				}
+				r.post(sealed.Message, message)
+				close(c)
+				if got := w.hostSide().messages(); len(got) != 2 {
+					t.Errorf("the host received %q; want two messages", got)
+				}
+				for range 4 {
+					time.Sleep(sealed.Beat)
+					r.conn.Flush()
+				}
+				if contents, _ := r.opens(); !slices.Contains(contents, sealed.Close) {
+					t.Errorf("after a silence of the client, the host-agent sends %v; want a close", contents)
+				}
+			})
+		})
+	}
 }
 
 // TestSilenceIsMeasuredByTheMonotonicClock has a sealed client and the host send something. The times at

@@ -29,8 +29,9 @@ type sealing struct {
 	browser  vaultBrowser    // the browser that gets the device's notifications, without keys and target
 
 	held   int        // bytes counted in seals.held; used only by the goroutine that calls open
-	heard  clock.Time // when the last record arrived
+	heard  clock.Time // when the last record was opened
 	opened atomic.Uint64
+	writer atomic.Pointer[hostWriter]  // opens the records and writes to the host; nil: the client is not yet admitted
 	crowd  atomic.Pointer[viewerCrowd] // nil: in none. Changes under mu
 
 	mu     sync.Mutex // guards the fields below, and the order of records
@@ -180,7 +181,12 @@ const silentReason = "no sealed message for too long: the relay delivers nothing
 
 // beat sends a heartbeat, or ends the connection if the client was silent for too long.
 func (s *sealing) beat() {
-	if time.Since(s.heard.Get()) > sealed.Beat+s.window {
+	// A record that waits for the host is not yet opened, and the host may take nothing for a long time.
+	waits := false
+	if w := s.writer.Load(); w != nil {
+		waits = w.waits()
+	}
+	if !waits && time.Since(s.heard.Get()) > sealed.Beat+s.window {
 		s.close(ahp.CloseResync, silentReason)
 		s.end()
 		return
