@@ -31,7 +31,8 @@ type sealedEnd struct {
 	session *sealed.Session // only the reader calls Open
 	away    func() bool
 
-	silent  atomic.Int32 // intervals of sealTick since the last record
+	silent  atomic.Int32 // intervals of sealTick since the last record, without the time in which nobody reads
+	unread  atomic.Bool  // nobody reads records, because the local client takes a message
 	opened  atomic.Uint64
 	answers chan []byte // answers to requests to the host-agent
 	stop    func()      // stops live
@@ -216,7 +217,7 @@ func (e *sealedEnd) watch(ctx context.Context) {
 			return
 		case <-tick:
 		}
-		if !e.away() && time.Duration(e.silent.Add(1))*sealTick > sealSilence {
+		if !e.away() && !e.unread.Load() && time.Duration(e.silent.Add(1))*sealTick > sealSilence {
 			_ = e.present().CloseNow()
 			return
 		}

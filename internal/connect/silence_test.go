@@ -2,6 +2,7 @@ package connect
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -62,35 +63,62 @@ func (p *memoryRelay) dial(t *testing.T) *websocket.Conn {
 	return ws
 }
 
-// welcome does the handshake of a sealed host and admits the client. It then neither reads nor writes.
-func welcome(secret sealed.Secret, ws *websocket.Conn) error {
+// welcome does the handshake of a sealed host and admits the client.
+func welcome(secret sealed.Secret, ws *websocket.Conn) (*sealed.Session, error) {
 	ctx := context.Background()
 	r := sealed.NewResponder(sealed.ResponderConfig{Host: "host", Secret: secret, Limit: 1 << 20})
 	for {
 		_, frame, err := ws.Read(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		answer, arrival, err := r.Read(frame)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if arrival == nil {
 			if err := ws.Write(ctx, websocket.MessageBinary, answer); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
 		body, err := sealed.Admission{Subject: "ada", Level: auth.AccessWrite, End: time.Now().Add(time.Hour).Unix()}.Encode()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		frames, err := arrival.Session.Seal(sealed.Welcome, body)
 		if err != nil {
+			return nil, err
+		}
+		return arrival.Session, ws.Write(ctx, websocket.MessageBinary, frames[0])
+	}
+}
+
+// dialSealed opens a sealed connection. serve is the relay with the host, after the welcome.
+func (p *memoryRelay) dialSealed(t *testing.T, serve func(*sealed.Session, *websocket.Conn) error) *sealedEnd {
+	t.Helper()
+	secret, err := sealed.NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.serve = func(ws *websocket.Conn) error {
+		session, err := welcome(secret, ws)
+		if err != nil {
 			return err
 		}
-		return ws.Write(ctx, websocket.MessageBinary, frames[0])
+		return serve(session, ws)
 	}
+	ws := p.dial(t)
+	device, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := secret.Public()
+	e, _, err := openSealed(t.Context(), ws, sealAsk{host: "host", key: &key, device: device, away: func() bool { return false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
 }
 
 // TestRelayThatTakesNothingIsNoticed opens a sealed connection through a relay that then neither takes
@@ -107,21 +135,8 @@ func TestRelayThatTakesNothingIsNoticed(t *testing.T) {
 }
 
 func hearsNothing(t *testing.T, says []byte) {
-	secret, err := sealed.NewSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
-	relay := &memoryRelay{serve: func(ws *websocket.Conn) error { return welcome(secret, ws) }}
-	ws := relay.dial(t)
-	device, err := sealed.NewDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := secret.Public()
-	e, _, err := openSealed(t.Context(), ws, sealAsk{host: "host", key: &key, device: device, away: func() bool { return false }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	relay := &memoryRelay{}
+	e := relay.dialSealed(t, func(*sealed.Session, *websocket.Conn) error { return nil })
 	if err := <-relay.done; err != nil {
 		t.Fatal(err)
 	}
@@ -131,12 +146,60 @@ func hearsNothing(t *testing.T, says []byte) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	_, err = readBinary(ctx, ws)
+	_, err := readBinary(ctx, e.ws)
 	if took := time.Since(began); err == nil || took > sealSilence+2*sealTick {
 		t.Errorf("the client's connection ends after %v, %v; want at most %v", took, err, sealSilence+2*sealTick)
 	}
-	_, _ = ws.CloseNow(), relay.ws.CloseNow() // if the test fails, the heartbeat still waits
+	_, _ = e.ws.CloseNow(), relay.ws.CloseNow() // if the test fails, the heartbeat still waits
 	e.stop()
+}
+
+// TestClientThatReadsNothingStaysConnected has a local client take nothing for two minutes, while the host
+// sends a message every 15 s. The client must then get all messages. When the relay delivers nothing more,
+// the connection must end.
+func TestClientThatReadsNothingStaysConnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const messages = 10
+		relay := &memoryRelay{}
+		e := relay.dialSealed(t, func(session *sealed.Session, ws *websocket.Conn) error {
+			go func() { // takes heartbeats, and ends with the connection
+				for {
+					if _, err := readBinary(context.Background(), ws); err != nil {
+						return
+					}
+				}
+			}()
+			for i := range messages {
+				frames, err := session.Seal(sealed.Message, fmt.Append(nil, i))
+				if err != nil {
+					return err
+				}
+				if err := ws.Write(context.Background(), websocket.MessageBinary, frames[0]); err != nil {
+					return err
+				}
+				time.Sleep(sealed.Beat)
+			}
+			return nil
+		})
+		defer e.stop()
+		defer func() { _, _ = e.ws.CloseNow(), relay.ws.CloseNow() }()
+		up := &upstream{seal: e, life: t.Context(), changed: make(chan struct{}), leg: leg{ws: e.ws}}
+		var buf bytes.Buffer
+		for i := range messages {
+			message, _, err := up.receive(&buf)
+			if want := fmt.Sprint(i); err != nil || string(message) != want {
+				t.Fatalf("receive = %q, %v; want %q", message, err, want)
+			}
+			if i == 1 {
+				time.Sleep(2 * time.Minute) // the local client takes the message so slowly
+			}
+		}
+		began := time.Now()
+		defer time.AfterFunc(10*time.Minute, func() { _ = e.ws.CloseNow() }).Stop() // so that a failing test ends
+		if _, _, err := up.receive(&buf); err == nil || time.Since(began) > sealSilence+2*sealTick {
+			t.Errorf("after a silence of %v, receive returns %v; want an error within %v", time.Since(began), err, sealSilence+2*sealTick)
+		}
+	})
 }
 
 // newTokens are a new token at each request, valid for an hour.

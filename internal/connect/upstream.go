@@ -213,6 +213,8 @@ func (u *upstream) receive(buf *bytes.Buffer) (message []byte, ofRelay bool, err
 			}
 		}
 	}
+	u.seal.unread.Store(false)
+	defer u.seal.unread.Store(true)
 	if message = u.seal.next(); message != nil {
 		return message, false, nil
 	}
