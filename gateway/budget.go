@@ -174,10 +174,14 @@ func (b *budget) holdBack() (release func()) {
 	}
 }
 
-// clock returns the time in ns, without the time during which holdBack was in effect:
-// clients that wait for data cannot make progress then.
+// clockBegan is the origin of budget.clock.
+var clockBegan = time.Now()
+
+// clock returns the time in ns by the monotonic clock, so that no client counts as still when the
+// system's clock is set. The time during which holdBack was in effect does not count: clients that
+// wait for data cannot make progress then. Zero is long ago.
 func (b *budget) clock(now time.Time) (ns int64) {
-	ns = now.UnixNano()
+	ns = clockBegan.UnixNano() + int64(now.Sub(clockBegan))
 	if held := b.held.Load(); held != nil {
 		ns -= int64(held.before)
 		if held.over != nil {

@@ -14,6 +14,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/gateway/wire"
 	"ahprelay/routing"
+	"ahprelay/test/clocks"
 )
 
 const mib = 1 << 20
@@ -327,6 +328,17 @@ func TestNewClientsAreRefusedWithoutMemory(t *testing.T) {
 			_ = c.Close()
 		}
 	})
+}
+
+// TestStandstillIgnoresTheSystemsClock sets the system's clock forward and back. No client may count as still
+// for that, or as active.
+func TestStandstillIgnoresTheSystemsClock(t *testing.T) {
+	b, now := newBudget(mib, mib), time.Now()
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		if passed := b.clock(clocks.Set(t, now, by)) - b.clock(now); passed != 0 {
+			t.Errorf("the system's clock is set by %v: the budget's clock advances by %v; want 0", by, time.Duration(passed))
+		}
+	}
 }
 
 // While the relay holds sources back, the clock that measures standstill stops.

@@ -1,7 +1,7 @@
 package registry
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -13,18 +13,22 @@ const maxExpected = 2 * time.Minute
 // expects some, all relays list the hosts of silent relays and host-agents as they were, for
 // at most two more minutes. The zero value expects none.
 type Arrivals struct {
-	until atomic.Int64 // the last return time, in Unix nanoseconds
+	mu    sync.Mutex // guards until
+	until time.Time  // the last return time, by the monotonic clock
 }
 
 // Expect records that a host-agent was told to return at a time.
 func (a *Arrivals) Expect(at time.Time) {
-	for {
-		last := a.until.Load()
-		if at.UnixNano() <= last || a.until.CompareAndSwap(last, at.UnixNano()) {
-			return
-		}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at.After(a.until) {
+		a.until = at
 	}
 }
 
 // Expected reports whether a return time is still to come.
-func (a *Arrivals) Expected() bool { return time.Now().UnixNano() < a.until.Load() }
+func (a *Arrivals) Expected() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Until(a.until) > 0
+}
