@@ -42,7 +42,7 @@ var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are 
 
 // ErrNotSaved reports a revocation that is in force, but not in the file. The Revocations try again
 // to write it.
-var ErrNotSaved = errors.New("revoked, but not saved: until the relay can write to its disk, a restart may end the revocation")
+var ErrNotSaved = errors.New("the revocation is not saved")
 
 // Revocations is the set of revocations that one relay knows. Only revocations of
 // expired tokens are ever removed, so after two separated relays have met, both have

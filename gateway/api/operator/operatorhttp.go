@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -72,7 +73,7 @@ func (a *API) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, registry.ErrTooManyRevocations):
 		authn.WriteError(w, http.StatusInsufficientStorage, err)
 	case err != nil:
-		authn.WriteError(w, http.StatusInternalServerError, err)
+		authn.WriteError(w, http.StatusInternalServerError, fmt.Errorf("revoked, but a restart of this relay may end that: %w", err))
 	default:
 		authn.WriteJSON(w, http.StatusOK, rev)
 	}

@@ -67,12 +67,15 @@ func (a *base) failed(w http.ResponseWriter, err error) {
 		authn.WriteError(w, http.StatusServiceUnavailable, err)
 	case errors.Is(err, registry.ErrNotSaved):
 		a.Log.Error("revocation not saved", "error", err)
-		authn.WriteError(w, http.StatusInternalServerError, registry.ErrNotSaved)
+		authn.WriteError(w, http.StatusInternalServerError, errNotSaved)
 	default:
 		a.Log.Error("store of people unusable", "error", err)
 		authn.WriteError(w, http.StatusInternalServerError, errors.New("the relay cannot use its store of people; see its log"))
 	}
 }
+
+// errNotSaved reports a revocation that is in force, but not saved.
+var errNotSaved = errors.New("this has taken effect, but a restart of the relay may undo it, because the relay cannot write to its disk; see its log")
 
 // mayNotGrant responds to a person whose present authority is unknown or has ended.
 func (a *base) mayNotGrant(w http.ResponseWriter, err error) {
