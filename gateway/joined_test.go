@@ -11,7 +11,7 @@ import (
 
 // TestOnlyAdmittedClientsHaveJoined connects with a link to a session. While the host is away, or
 // refuses the client, as after a kick, there is no event that the session is being watched. When the
-// host answers the client, there is one.
+// host answers the client, there is one. For a client with a token for several sessions, there is none.
 func TestOnlyAdmittedClientsHaveJoined(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		link := func(c *auth.Client) { c.Subject, c.Channels = "link-1", []string{"demo:/one"} }
@@ -45,5 +45,10 @@ func TestOnlyAdmittedClientsHaveJoined(t *testing.T) {
 		want("before the host's answer", 0)
 		w.conns[len(w.conns)-1].accept(1)
 		want("after the host's answer", 1)
+		c = w.dial(w.token(func(c *auth.Client) { c.Subject, c.Channels = "link-2", []string{"demo:/one", "demo:/two"} }))
+		c.request(1, "initialize")
+		synctest.Wait()
+		w.conns[len(w.conns)-1].accept(1)
+		want("when the host has admitted a client with two sessions", 1)
 	})
 }

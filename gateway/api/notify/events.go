@@ -33,7 +33,7 @@ const joinedEvery = 10 * time.Minute
 // Joined adds an event when a host has admitted a client with a token for a session, such as a
 // link's.
 func (a *API) Joined(who auth.Client, tenant, host string) {
-	if len(who.Channels) == 0 || strings.Contains(who.Channels[0], "*") {
+	if len(who.Channels) != 1 || strings.Contains(who.Channels[0], "*") {
 		return
 	}
 	now := time.Now().UTC()
