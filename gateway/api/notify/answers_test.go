@@ -206,8 +206,8 @@ func TestLesserTokenDoesNotSeeTheTopic(t *testing.T) {
 	}
 }
 
-// TestDeliveriesAreOfPermittedEvents lists a person's latest deliveries, one of them from a private
-// session, with tokens that may see all events, those of another host, those of another session, and
+// TestDeliveriesAreOfPermittedEvents lists a person's mutes and latest deliveries, one of them from a
+// private session, with tokens that may see all events, those of another host, those of another session, and
 // none of private sessions.
 func TestDeliveriesAreOfPermittedEvents(t *testing.T) {
 	s := newSite(t)
@@ -219,6 +219,9 @@ func TestDeliveriesAreOfPermittedEvents(t *testing.T) {
 		{ID: notice.ID("s:/private", "done"), Kind: notice.Done, Session: "s:/private", Only: "ada", At: time.Now()},
 	}})
 	natssite.Eventually(t, "the events are delivered", func() bool { return len(s.notifier.Deliveries("t", "ada")) == 2 })
+	if err := s.notifier.SetTimes(ada, nil, []notify.Mute{{Host: "server", Session: "s:/muted"}}); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		change         func(*auth.Client)
 		shows, private bool
@@ -233,6 +236,9 @@ func TestDeliveriesAreOfPermittedEvents(t *testing.T) {
 		got := s.send(t, who, "GET", "/api/notify", "").Body.String()
 		if strings.Contains(got, "s:/secret") != test.shows || strings.Contains(got, "s:/private") != test.private {
 			t.Errorf("a token for %s gets %s; want the delivery: %v, and that of the private session: %v", name, got, test.shows, test.private)
+		}
+		if strings.Contains(got, "s:/muted") != test.shows {
+			t.Errorf("a token for %s gets %s; want the muted session: %v", name, got, test.shows)
 		}
 	}
 }

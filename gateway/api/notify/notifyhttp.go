@@ -29,7 +29,7 @@ import (
 // Notifying holds a person's settings and latest deliveries.
 type Notifying struct {
 	Targets    []notify.Target   `json:"ways"`
-	Mutes      []notify.Mute     `json:"mutes"`
+	Mutes      []notify.Mute     `json:"mutes"` // those of hosts and sessions that the token may see
 	Quiet      *notify.Quiet     `json:"quiet,omitempty"`
 	PushKey    string            `json:"pushKey,omitempty"` // for the browser's subscription
 	Mail       bool              `json:"mail"`              // the relay sends mail
@@ -94,8 +94,13 @@ func (a *API) serveNotify(w http.ResponseWriter, _ *http.Request, who auth.Clien
 	p := a.notifier.Person(who.Tenant, who.Subject)
 	quiet, mutes := a.notifier.TimesFor(&p, who)
 	shown := Notifying{
-		Targets: []notify.Target{}, Mutes: append([]notify.Mute{}, mutes...), Quiet: quiet,
+		Targets: []notify.Target{}, Mutes: []notify.Mute{}, Quiet: quiet,
 		PushKey: a.notifier.PushKey(), Mail: a.notifier.SendsMail(), URL: a.notifier.PublicURL(), Deliveries: []notify.Delivery{},
+	}
+	for _, m := range mutes {
+		if notify.MayHear(who, who.Tenant, m.Host, &notice.Event{Session: m.Session}) {
+			shown.Mutes = append(shown.Mutes, m)
+		}
 	}
 	for _, d := range a.notifier.Deliveries(who.Tenant, who.Subject) {
 		if d.Kind == notice.Test || notify.MayHear(who, who.Tenant, d.Host, &notice.Event{Session: d.Session, Only: d.Only}) {
