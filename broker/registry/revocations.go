@@ -32,8 +32,8 @@ const (
 	// pruneEvery is the interval at which revocations of expired tokens are removed.
 	pruneEvery = time.Minute
 
-	// settleFor is how long after the start no revocation expires: a machine's clock may be wrong
-	// until a time server has corrected it.
+	// settleFor is how long after the start no revocation expires that was decided before the
+	// start: a machine's clock may be wrong until a time server has corrected it.
 	settleFor = time.Hour
 )
 
@@ -170,13 +170,14 @@ func (r *Revocations) announce(others func(auth.Revocation)) {
 
 // now returns the time by which revocations expire: the earlier of the clock and the time that
 // this process has measured since its start, because a clock that is set forward may be set back
-// later. Until settleFor has passed, it returns zero.
+// later.
 func (r *Revocations) now() time.Time {
-	up := time.Since(r.began)
-	if up < settleFor {
-		return time.Time{}
-	}
-	return earlier(r.wall().Round(0), r.began.Add(up).Round(0))
+	return earlier(r.wall().Round(0), r.began.Add(time.Since(r.began)).Round(0))
+}
+
+// isOver reports whether a revocation has expired and may be forgotten.
+func (r *Revocations) isOver(rev auth.Revocation, now time.Time) bool {
+	return rev.Expired(now) && (time.Since(r.began) >= settleFor || !rev.At.Before(r.began))
 }
 
 // receive adds revocations from other relays.
@@ -188,7 +189,7 @@ func (r *Revocations) receive(list []auth.Revocation) {
 			r.log.Warn("revocation from another relay invalid", "error", err)
 			continue
 		}
-		if !rev.Expired(now) && r.mergeLocked(rev) {
+		if !r.isOver(rev, now) && r.mergeLocked(rev) {
 			news = true
 		}
 	}
@@ -294,7 +295,7 @@ func (r *Revocations) prune(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, rev := range r.entries {
-		if rev.Expired(now) {
+		if r.isOver(rev, now) {
 			delete(r.entries, key)
 			delete(r.behind, key)
 			if r.by[rev.By]--; r.by[rev.By] == 0 {

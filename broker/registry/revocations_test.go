@@ -265,6 +265,7 @@ func TestTokenIsSpentOnce(t *testing.T) {
 func TestRevocationsAreForgotten(t *testing.T) {
 	r := loadRevocations(t, "")
 	now := time.Now()
+	r.began = now.Add(-settleFor)
 	for _, rev := range []auth.Revocation{
 		{Token: "short", At: now, Until: now.Add(time.Minute), Alone: true},
 		{Token: "long", At: now, Until: now.Add(time.Hour), Alone: true},
@@ -342,7 +343,8 @@ func TestForwardJumpOfTheClockRefusesNothing(t *testing.T) {
 
 // TestStartWithAForwardClockForgetsNothing starts a relay while its clock is two hours ahead, so that a
 // token in its file and one in the store seem to have expired an hour ago. Five minutes later, the clock
-// is set right. Both tokens must still be revoked.
+// is set right. Both tokens must still be revoked. A token that is used up after the start is forgotten
+// when it has expired.
 func TestStartWithAForwardClockForgetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead := 2 * time.Hour
@@ -360,7 +362,13 @@ func TestStartWithAForwardClockForgetsNothing(t *testing.T) {
 		running.Go(func() { r.run(ctx) })
 		rev.Token = "stored"
 		r.stored(rev, 1)
+		if _, err := r.Spend("t", "used", time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(5 * time.Minute)
+		if r.Revoked(right, auth.RevocationKey{Token: "used"}) {
+			t.Error("the token that was used up after the start is still remembered; want it forgotten")
+		}
 		behind.Store(int64(ahead))
 		time.Sleep(settleFor / 2)
 		for _, token := range []string{"filed", "stored"} {
