@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"ahprelay/ahp"
@@ -136,10 +137,13 @@ func (p *privateSessions) hidden(open routing.Open) (list []string) {
 // privateReason is the close reason for a client whose token names private sessions only.
 const privateReason = "the session is private"
 
-// namesHidden reports whether a client's token names only channels that are hidden from it, as the
-// token of a link to a private session does.
-func namesHidden(open routing.Open, hidden []string) bool {
-	return len(open.Channels) > 0 && !slices.ContainsFunc(open.Channels, func(uri string) bool { return !slices.Contains(hidden, gate.Key(uri)) })
+// namesHidden reports whether a client's token names only channels that are hidden from it, or that
+// belong to such channels, as the token of a link to a private session does.
+func (a *Agent) namesHidden(open routing.Open, hidden []string) bool {
+	all := gate.Policy{Hidden: hidden}
+	return len(open.Channels) > 0 && !slices.ContainsFunc(open.Channels, func(uri string) bool {
+		return uri == ahp.RootChannel || strings.Contains(uri, "*") || all.Reaches(uri, a.known)
+	})
 }
 
 // A privateGate answers a client's requests about its private sessions.

@@ -159,14 +159,18 @@ func TestLinkToAPrivateSessionIsRefused(t *testing.T) {
 		if _, err := w.agent.private.set("ada", "s:/1", true, []string{"ahp-chat:/1"}); err != nil {
 			t.Fatal(err)
 		}
-		for _, channels := range [][]string{{"s:/1"}, {"s:/1", "ahp-chat:/1"}} {
+		ada := enter("ada")
+		ada.subscribes("s:/1")
+		w.hostSide().toUs <- `{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","serverSeq":9,"action":{"type":"session/chatAdded","chat":{"resource":"ahp-chat:/later"}}}}`
+		ada.hear()
+		for _, channels := range [][]string{{"s:/1"}, {"S:/1"}, {"s:/1", "ahp-chat:/1"}, {"s:/1/changeset/x"}, {"ahp-chat:/later"}} {
 			visitor := enter("link-2", channels...)
 			visitor.wantClosed(ahp.CloseForbidden, privateReason)
 			if visitor.ready {
 				t.Errorf("the visitor of a link to %q is admitted; want it refused", channels)
 			}
 		}
-		for _, channels := range [][]string{{"s:/2"}, {"s:/1", "s:/2"}, {"s:/*"}, nil} {
+		for _, channels := range [][]string{{"s:/2"}, {"s:/1", "s:/2"}, {"s:/*"}, {ahp.RootChannel}, {"file:///work"}, nil} {
 			if !enter("link-3", channels...).ready {
 				t.Errorf("a client with a token for %q is refused; want it admitted", channels)
 			}
