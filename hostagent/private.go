@@ -139,10 +139,10 @@ const privateReason = "the session is private"
 
 // namesHidden reports whether a client's token names only channels that are hidden from it, or that
 // belong to such channels, as the token of a link to a private session does.
-func (a *Agent) namesHidden(open routing.Open, hidden []string) bool {
+func namesHidden(known *view.Host, open routing.Open, hidden []string) bool {
 	all := gate.Policy{Hidden: hidden}
 	return len(open.Channels) > 0 && !slices.ContainsFunc(open.Channels, func(uri string) bool {
-		return uri == ahp.RootChannel || strings.Contains(uri, "*") || all.Reaches(uri, a.known)
+		return uri == ahp.RootChannel || strings.Contains(uri, "*") || all.Reaches(uri, known)
 	})
 }
 

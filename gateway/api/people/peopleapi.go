@@ -105,16 +105,21 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 	alone = alone || device.ID == own
 	a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Token: device.ID, Address: a.Caller.Address(r), Detail: "device of " + device.Subject + ": " + device.Name})
 	err = a.endDevice(who.Tenant, device.ID, alone)
-	if err == nil || errors.Is(err, registry.ErrNotSaved) { // the device has no access any more
-		if err := a.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) {
-			a.Log.Warn("removed device not deleted", "device", device.ID, "error", err)
-		}
+	if !errors.Is(err, registry.ErrTooManyRevocations) { // the device has no access any more
+		a.deleteDevice(device.ID)
 	}
 	if err != nil {
 		a.failed(w, err)
 		return
 	}
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
+}
+
+// deleteDevice deletes the record of a device without access.
+func (a *devices) deleteDevice(id string) {
+	if err := a.People.Remove(id); err != nil && !errors.Is(err, people.ErrNone) {
+		a.Log.Warn("removed device not deleted", "device", id, "error", err)
+	}
 }
 
 // mostOf returns a device's maximum level, or "" if it has no limit of its own.
