@@ -180,6 +180,34 @@ func TestEnrolmentWorksOnAFullDisk(t *testing.T) {
 	}
 }
 
+// TestRenewalOnAFullDiskEndsTheFirstCredential renews a credential while the relay cannot write its file
+// of revocations. With the first use of the new credential, the previous one and other copies must end.
+func TestRenewalOnAFullDiskEndsTheFirstCredential(t *testing.T) {
+	dir := t.TempDir()
+	r := startRelay(t, func(cfg *RelayConfig) { cfg.DataDir = dir })
+	a, key := newFakeAgent(t, r), auth.NewHostKey()
+	first := a.wantCredential("/agent/enroll", a.enrollProof(key))
+	a.token = first
+	copied := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
+	second := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
+	file := filepath.Join(dir, revokedName)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(file, 0o700); err != nil { // a directory cannot be replaced by a file
+		t.Fatal(err)
+	}
+	a.token = second
+	if status, answer := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
+		t.Fatalf("the second credential: HTTP %d %s; want 200", status, answer)
+	}
+	a.token = copied
+	a.wantRefused("its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "credential was copied")
+	if status, _ := a.post("/agent/challenge", first, nil); status != http.StatusUnauthorized {
+		t.Errorf("a challenge for the first credential: HTTP %d; want 401", status)
+	}
+}
+
 // Eight requests exchange the same enrolment token at once. Exactly one gets a
 // credential.
 func TestEnrolmentTokenWorksOnce(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/authn"
 )
 
@@ -173,11 +174,11 @@ func (a *API) takeOver(host auth.Enrolment) error {
 	// Other relays must learn that this credential is in use before they learn that
 	// the previous one has ended.
 	_, err := a.Caller.Revoked.Spend(host.Tenant, inUsePrefix+host.ID, host.Expires)
-	if err == nil {
+	if err == nil || errors.Is(err, registry.ErrNotSaved) { // the relay tries again to save it
 		_, err = a.Caller.Revoked.Spend(host.Tenant, host.Replaces.ID, host.Replaces.Expires)
 	}
 	if err != nil {
-		a.Log.Error("credential renewal not recorded", "effect", "the previous credential stays valid", "tenant", host.Tenant, "host", host.Host, "error", err)
+		a.Log.Error("credential renewal not recorded", "effect", "the previous credential may stay valid", "tenant", host.Tenant, "host", host.Host, "error", err)
 	}
 	return nil
 }
