@@ -276,6 +276,9 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "host-agent up https://relay.example.com first") {
 		t.Errorf("install before host-agent up has joined: %s, %v; want an error that names up", out, err)
 	}
+	if out, err := do("uninstall"); err == nil || !strings.Contains(out, "the service is not installed") || !strings.Contains(out, home) {
+		t.Errorf("uninstall before install: %s, %v; want that the service is not installed, with its place", out, err)
+	}
 	if out, err := do("install", "rm", "-rf"); err == nil || !strings.Contains(out, "cannot run as a service") {
 		t.Errorf("install of rm -rf: %s, %v; want cannot run as a service", out, err)
 	}

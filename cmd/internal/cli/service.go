@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -308,6 +309,11 @@ func (s *Service) Uninstall() error {
 	}
 	if err := manageable(svc); err != nil {
 		return fmt.Errorf("uninstall: %w", err)
+	}
+	if unit, err := s.unitFile(); err == nil && runtime.GOOS == "linux" {
+		if _, err := os.Lstat(unit); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("uninstall: the service is not installed: %w", err)
+		}
 	}
 	_ = svc.Stop() // it may not run
 	if err := svc.Uninstall(); err != nil {
