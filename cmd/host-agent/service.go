@@ -40,6 +40,9 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 	if c.System && c.RunAs == "" {
 		return errors.New("give the service's user with --run-as: a user that can reach the host, not root")
 	}
+	if !c.System && c.RunAs != "" {
+		return errors.New("--run-as is for a machine service: add --system; a user's service runs as that user")
+	}
 	arguments, err := c.arguments(cli.OfAllCommands(parsed)...)
 	if err != nil {
 		return err
@@ -112,7 +115,7 @@ func (c *installCmd) credentialsFile(up *upCmd) (string, error) {
 	}
 	who, err := user.Lookup(c.RunAs)
 	if err != nil {
-		return "", fmt.Errorf("--run-as: %w", err)
+		return "", fmt.Errorf("--run-as: %w in /etc/passwd; give --credentials-file, as host-agent up prints it", err)
 	}
 	return up.credentialsFileIn(filepath.Join(who.HomeDir, ".local", "state", stateName))
 }

@@ -279,6 +279,9 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if out, err := do("uninstall"); err == nil || !strings.Contains(out, "the service is not installed") || !strings.Contains(out, home) {
 		t.Errorf("uninstall before install: %s, %v; want that the service is not installed, with its place", out, err)
 	}
+	if out, err := do("install", "--run-as", "nobody", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "add --system") {
+		t.Errorf("install of a user's service for a different user: %s, %v; want an error that names --system", out, err)
+	}
 	if out, err := do("install", "rm", "-rf"); err == nil || !strings.Contains(out, "cannot run as a service") {
 		t.Errorf("install of rm -rf: %s, %v; want cannot run as a service", out, err)
 	}
@@ -486,6 +489,11 @@ func TestMachineServiceHasItsUsersCredential(t *testing.T) {
 		t.Errorf("arguments of a user's service = %q, %v; want no error", args, err)
 	}
 	install.System, install.RunAs = true, "nobody"
+	install.RunAs = "of-a-directory-service"
+	if args, err := install.arguments(); err == nil || !strings.Contains(err.Error(), "give --credentials-file") {
+		t.Errorf("arguments of a service of a user without an entry in /etc/passwd = %q, %v; want an error that names --credentials-file", args, err)
+	}
+	install.RunAs = "nobody"
 	args, err := install.arguments()
 	if err == nil || !strings.Contains(err.Error(), "as the user nobody") || !strings.Contains(err.Error(), other.HomeDir+"/.local/state/ahp-host-agent/") {
 		t.Errorf("arguments of a service of nobody = %q, %v; want that nobody has no credential", args, err)
