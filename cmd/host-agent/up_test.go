@@ -398,7 +398,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"ExecStart=" + strings.NewReplacer("%", "%%", " ", `\x20`).Replace(program) + " ", "https://relay.example.com", inUnit.Replace(file), "WorkingDirectory=" + inUnit.Replace(home) + "\n", "Environment=PATH=" + bin + ":", "Environment=HTTPS_PROXY=http://proxy:1\n", "Environment=SSL_CERT_FILE=/etc/ca@home.pem\n", "Environment=OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318\n", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n",
+		"ExecStart=" + strings.NewReplacer("%", "%%", " ", `\x20`).Replace(program) + " ", "https://relay.example.com", inUnit.Replace(file), "WorkingDirectory=" + inUnit.Replace(home) + "\n", "Environment=PATH=" + bin + ":", "Environment=HTTPS_PROXY=http://proxy:1\n", "Environment=SSL_CERT_FILE=/etc/ca@home.pem\n", "Environment=OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318\n", "Type=exec\n", "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the unit lacks %q:\n%s", want, text)

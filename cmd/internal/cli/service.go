@@ -165,7 +165,8 @@ func (s *Service) open(program service.Interface) (service.Service, error) {
 }
 
 // unit returns the template of systemd's unit. Like packaging/systemd, it restarts the
-// program after 2 s, and has fewer wake-ups of the Go runtime.
+// program after 2 s, and has fewer wake-ups of the Go runtime. With the type exec, a start fails if systemd
+// cannot run the program, as for an unknown user.
 func (s *Service) unit() string {
 	after, by := "", "default.target" // the user's manager has no multi-user.target
 	if s.System {
@@ -180,6 +181,7 @@ Description={{Description}}
 ` + after + `StartLimitIntervalSec=0
 
 [Service]
+Type=exec
 ExecStart={{Path}}{{range Arguments}} {{. | cmd}}{{end}}
 {{if WorkingDirectory}}WorkingDirectory={{WorkingDirectory}}
 {{end}}{{if UserName}}User={{UserName}}
@@ -206,7 +208,7 @@ func (s *Service) Install(start bool) (said string, err error) {
 	}
 	if start {
 		if err := svc.Start(); err != nil {
-			return "", fmt.Errorf("installed, but does not start: %w", err)
+			return "", fmt.Errorf("installed, but does not start: %w. %s", err, s.logsAt(svc.Platform()))
 		}
 	}
 	return fmt.Sprintf("Installed with %s.%s %s", svc.Platform(), note, s.logsAt(svc.Platform())), nil
