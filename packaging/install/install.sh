@@ -93,10 +93,10 @@ fetch_program() {
 	echo "${archive%_"$target".tar.gz}" >"$work/$1.installed"
 }
 
-# place FILE NAME puts a file into the directory, where it takes the place of an earlier
+# place FILE NAME MODE puts a file into the directory, where it takes the place of an earlier
 # file at once: a program that runs goes on with the earlier file.
 place() {
-	if cp "$work/$1" "$dir/.$2.new" && mv -f "$dir/.$2.new" "$dir/$2"; then
+	if cp "$work/$1" "$dir/.$2.new" && chmod "$3" "$dir/.$2.new" && mv -f "$dir/.$2.new" "$dir/$2"; then
 		return
 	fi
 	rm -f "$dir/.$2.new"
@@ -144,10 +144,9 @@ main() {
 		fetch_program "$program"
 	done
 	for program in $programs; do
-		chmod 755 "$work/$program.program"
-		place "$program.program" "$program"
+		place "$program.program" "$program" 755
 		# The mark allows the program's own update command to replace it.
-		place "$program.installed" ".$program.installed"
+		place "$program.installed" ".$program.installed" 644
 		echo "installed $("$dir/$program" --version) in $dir"
 	done
 	case ":$PATH:" in

@@ -165,6 +165,22 @@ func TestScriptInstallsAndUpdates(t *testing.T) {
 	}
 }
 
+// TestProgramsAreForAllUsers installs with a umask that hides new files from other users, as hardened systems set it. An administrator
+// installs programs for all users, so these must be able to run them.
+func TestProgramsAreForAllUsers(t *testing.T) {
+	s := newSite(t)
+	s.script = "umask 077\n" + s.script
+	for name, shell := range shells(t) {
+		home, bin := t.TempDir(), t.TempDir()
+		if out, err := s.install(shell, home, os.Getenv("PATH"), "--dir", bin, "relay"); err != nil {
+			t.Fatal(name, out, err)
+		}
+		if info, err := os.Stat(filepath.Join(bin, "relay")); err != nil || info.Mode() != 0o755 {
+			t.Errorf("with %s, relay has the mode %v, %v; want 0755", name, info.Mode(), err)
+		}
+	}
+}
+
 func TestNothingIsInstalled(t *testing.T) {
 	only := func(t *testing.T, names ...string) string {
 		dir := t.TempDir()
