@@ -128,6 +128,8 @@ func clientStats(s *Server) prometheus.Collector {
 		t.Gauge("ahp_relay_clients", "Clients connected, by phase.", func(n census) float64 { return float64(n.phases[p]) }, "phase", p.String())
 	}
 	t.Gauge("ahp_relay_queued_bytes", "Bytes queued from and to clients; shared bytes count once.", func(n census) float64 { return float64(n.queued) })
+	most := float64(s.cfg.MaxQueued)
+	t.Gauge("ahp_relay_max_queued_bytes", "Limit for ahp_relay_queued_bytes.", func(census) float64 { return most })
 	t.Gauge("ahp_relay_links", "Links to host-agents.", func(n census) float64 { return float64(n.links) })
 	t.Gauge("ahp_relay_audiences", "Connections to hosts shared by several viewers.", func(n census) float64 { return float64(n.audiences) })
 	t.Gauge("ahp_relay_viewers", "Clients in audiences.", func(n census) float64 { return float64(n.viewers) })
