@@ -423,6 +423,20 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if _, err := os.Stat(unit); !os.IsNotExist(err) {
 		t.Errorf("after uninstall, Stat of the unit = %v; want it removed", err)
 	}
+	link := filepath.Join(bin, "linked") // as Homebrew makes it, and changes it with the next version
+	if err := os.Symlink(program, link); err != nil {
+		t.Fatal(err)
+	}
+	was := program
+	program = link
+	if out, err := do("install", "up", "https://relay.example.com"); err != nil {
+		t.Errorf("install of a linked program: %s, %v; want no error", out, err)
+	}
+	if text, _ := os.ReadFile(unit); !strings.Contains(string(text), "ExecStart="+link+" ") {
+		t.Errorf("the unit of a linked program is\n%s\nwant the link %s in it", text, link)
+	}
+	_, _ = do("uninstall")
+	program = was
 	failing := "#!/bin/sh\n[ \"$1\" = $FAIL ] && { echo Failed to connect to bus >&2; exit 1; }\nexit 0\n"
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(failing), 0o700); err != nil {
 		t.Fatal(err)

@@ -138,7 +138,7 @@ var (
 
 func (s *Service) open(program service.Interface) (service.Service, error) {
 	args, env, directory := slices.Clone(s.Args), maps.Clone(s.Env), s.Directory
-	path, err := os.Executable()
+	path, err := programPath()
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (s *Service) place(svc service.Service) error {
 	if _, err := os.Lstat(unit); err == nil {
 		return fmt.Errorf("install: %s exists; the command uninstall removes it", unit)
 	}
-	program, err := os.Executable()
+	program, err := programPath()
 	if err == nil {
 		err = errors.Join(checkProgram(program), s.checkSystemd())
 	}
@@ -254,6 +254,27 @@ func (s *Service) place(svc service.Service) error {
 		return fmt.Errorf("install: %w", err)
 	}
 	return nil
+}
+
+// programPath returns this program's path as it was called. A package manager's link stays when the version behind it goes.
+func programPath() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	called, err := exec.LookPath(os.Args[0])
+	if err == nil {
+		called, err = filepath.Abs(called)
+	}
+	if err != nil {
+		return path, nil
+	}
+	this, errThis := os.Stat(path)
+	other, errOther := os.Stat(called)
+	if errors.Join(errThis, errOther) != nil || !os.SameFile(this, other) {
+		return path, nil
+	}
+	return called, nil
 }
 
 // checkProgram returns an error for a program that systemd does not start, because of its path.
