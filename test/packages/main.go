@@ -59,8 +59,8 @@ func run(dist, work, suite, some string) (err error) {
 	if dist, err = filepath.Abs(dist); err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dist, "SHA256SUMS.sig")); err != nil {
-		return fmt.Errorf("no signed release: %w; make one in a clean clone, with make release ARGS='-key K -package-key P -minisign-key M' (RELEASING.md)", err)
+	if err := has(dist, "SHA256SUMS"); err != nil {
+		return err
 	}
 	if work == "" {
 		if work, err = os.MkdirTemp("", "ahp-packages-"); err != nil {
@@ -75,6 +75,14 @@ func run(dist, work, suite, some string) (err error) {
 		if err := part.do(dist, work, suite); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
+	}
+	return nil
+}
+
+// has returns an error if a release lacks a file.
+func has(dist, name string) error {
+	if _, err := os.Stat(filepath.Join(dist, name)); err != nil {
+		return fmt.Errorf("no signed release: %w; make one in a clean clone, with make release ARGS='-key K -package-key P -minisign-key M' (RELEASING.md)", err)
 	}
 	return nil
 }

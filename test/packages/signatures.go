@@ -19,6 +19,9 @@ import (
 // checkSignatures checks all signatures of a release as its users can: with openssl,
 // minisign and, if it is installed, cosign.
 func checkSignatures(dist, work string) error {
+	if err := has(dist, "SHA256SUMS.sig"); err != nil {
+		return err
+	}
 	at := func(name string) string { return filepath.Join(dist, name) }
 	signature := filepath.Join(work, "signature")
 	if _, err := say("openssl", "base64", "-d", "-A", "-in", at("SHA256SUMS.sig"), "-out", signature); err != nil {
