@@ -82,11 +82,8 @@ func (c *installCmd) arguments(common ...string) ([]string, error) {
 	if parsed == nil {
 		return nil, fmt.Errorf("%q cannot run as a service; want the arguments of up or run", strings.Join(args, " "))
 	}
-	host := hostagent.Upstream{URL: cmp.Or(a.Up.Upstream, a.Run.Upstream), TokenFile: cmp.Or(a.Up.UpstreamTokenFile, a.Run.UpstreamTokenFile)}
-	if host.URL != "" {
-		if err := host.Check(); err != nil { // the service would report it in its log only, and end again and again
-			return nil, err
-		}
+	if err := a.checkUpstream(); err != nil {
+		return nil, err
 	}
 	if command := slices.Concat(a.Up.Command, a.Run.Command); len(command) > 0 && command[0] != "--" {
 		args = slices.Insert(args, len(args)-len(command), "--") // so that its arguments are no flags of the service
@@ -106,6 +103,16 @@ func (c *installCmd) arguments(common ...string) ([]string, error) {
 		args = append([]string{"up", "--no-qr", "--credentials-file", file}, args[1:]...) // a flag in args repeats the same file
 	}
 	return pinPaths(slices.Insert(slices.Clone(args), 1, cli.InEnvironment(parsed)...))
+}
+
+// checkUpstream returns an error for an --upstream that no service can serve. The service would report it in its log only, and end
+// again and again.
+func (a *app) checkUpstream() error {
+	host := hostagent.Upstream{URL: cmp.Or(a.Up.Upstream, a.Run.Upstream), TokenFile: cmp.Or(a.Up.UpstreamTokenFile, a.Run.UpstreamTokenFile)}
+	if host.URL == "" {
+		return nil
+	}
+	return host.Check()
 }
 
 // credentialsFile returns the path of the service's credential file. A machine service has the state directory of its user.
