@@ -89,6 +89,7 @@ func check(dir string) error {
 		"{keys: {existingSecret: relay-keys}}",
 		"{replicas: 1, keys: {existingSecret: relay-keys}, storage: {ephemeral: true}, topologySpread: [], podDisruptionBudget: {enabled: false}, serviceAccount: {create: false}}",
 		"{replicas: 3, keys: {existingSecret: relay-keys}, nats: {url: \"nats://nats:4222\"}}",
+		`{keys: {existingSecret: "0123", sets: [{name: set-0f1e2d3c, secret: "4567"}]}, ingress: {enabled: true, host: "*.example.com", tlsSecret: "89"}}`,
 		all,
 	}
 	kinds := map[string]bool{}
