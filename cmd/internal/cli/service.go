@@ -116,11 +116,24 @@ func (s *Service) withVariables() (note string) {
 			note += " The service does not get " + name + ", because it contains a password."
 		case strings.HasSuffix(name, "_HEADERS"):
 			note += " The service does not get " + name + ", because it may contain a password."
+		case name == "SSL_CERT_FILE":
+			s.Env[name] = kong.ExpandPath(value)
+		case name == "SSL_CERT_DIR":
+			s.Env[name] = absolute(value)
 		default:
 			s.Env[name] = value
 		}
 	}
 	return note
+}
+
+// absolute returns a list of paths that do not depend on the working directory.
+func absolute(paths string) string {
+	list := filepath.SplitList(paths)
+	for i, path := range list {
+		list[i] = kong.ExpandPath(path)
+	}
+	return strings.Join(list, string(filepath.ListSeparator))
 }
 
 // noProgram takes the program's place in a command that only controls the service.

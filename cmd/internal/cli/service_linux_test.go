@@ -58,3 +58,18 @@ func TestServiceHasTheStateDirectoryOfItsUser(t *testing.T) {
 		t.Errorf("XDG_STATE_HOME of a user's service, and of a machine's: %q; want /srv/state, and none", got)
 	}
 }
+
+// TestServiceFindsTheCertificates sets SSL_CERT_FILE to a relative path, which counts from the folder of install.
+func TestServiceFindsTheCertificates(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSL_CERT_FILE", "ca.pem")
+	t.Setenv("SSL_CERT_DIR", "certs:/etc/ssl/certs")
+	s := &Service{}
+	s.withVariables()
+	if got, want := s.Env["SSL_CERT_FILE"]+" "+s.Env["SSL_CERT_DIR"], here+"/ca.pem "+here+"/certs:/etc/ssl/certs"; got != want {
+		t.Errorf("SSL_CERT_FILE and SSL_CERT_DIR of the service are %s; want %s", got, want)
+	}
+}
