@@ -36,30 +36,10 @@ func parseMessage(frame []byte) (message, error) {
 	}
 	var msg message
 	err := json.Unmarshal(frame, &msg)
-	if err == nil && nesting(frame) > maxNested {
+	if err == nil && ahp.Deeper(frame, maxNested) {
 		err = errNested
 	}
 	return msg, err
-}
-
-// nesting returns the greatest number of open objects and lists in a JSON text.
-func nesting(text []byte) (most int) {
-	open, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			open++
-			most = max(most, open)
-		case c == '}' || c == ']':
-			open--
-		}
-	}
-	return most
 }
 
 // isRequest reports whether m needs an answer. That includes a request with a null

@@ -278,6 +278,9 @@ func TestPeekRefusesDeepFrames(t *testing.T) {
 		return []byte(`{"method":"m","params":` + strings.Repeat(open, levels) + `1` + strings.Repeat(shut, levels) + `}`)
 	}
 	for _, kind := range []struct{ open, shut string }{{"[", "]"}, {`{"x":`, "}"}} {
+		if frame := nested(9, kind.open, kind.shut); ahp.Deeper(frame, 10) || !ahp.Deeper(frame, 9) {
+			t.Errorf("Deeper(%s, 10) = %v; want false, and true for 9", frame, ahp.Deeper(frame, 10))
+		}
 		// The frame itself is the first level.
 		if _, err := ahp.Peek(nested(ahp.MaxDepth-1, kind.open, kind.shut)); err != nil {
 			t.Errorf("Peek with MaxDepth times %s: %v; want no error", kind.open, err)

@@ -211,10 +211,18 @@ func (s *scanner) follow(i, floor int) int {
 	return i
 }
 
+const tooDeep = "nested too deep"
+
+// Deeper reports whether a JSON value has more than most nested objects and arrays; most is at most MaxDepth.
+func Deeper(value []byte, most int) bool {
+	s := scanner{buf: value, depth: MaxDepth - most}
+	return s.value(0) == failed && s.err.Reason == tooDeep
+}
+
 // open enters the object or array that starts at i.
 func (s *scanner) open(i int) int {
 	if s.depth == MaxDepth {
-		return s.fail(i, "nested too deep")
+		return s.fail(i, tooDeep)
 	}
 	word, bit := &s.kinds[s.depth/64], uint64(1)<<(s.depth%64)
 	if s.buf[i] == '{' {
