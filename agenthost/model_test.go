@@ -102,15 +102,34 @@ func (m *mirror) apply(a object) {
 			part := p.(object)
 			if request, ok := part["request"].(object); ok && part["response"] == nil && request["id"] == a["requestId"] {
 				part["response"] = a["response"]
-				if answers, _ := a["answers"].(object); len(answers) > 0 {
-					request["answers"] = answers
+				answers, _ := a["answers"].(object)
+				for field, answer := range answers {
+					setAnswer(request, field, answer)
 				}
+			}
+		}
+	case "chat/inputAnswerChanged":
+		for _, p := range m.parts() {
+			if request, ok := p.(object)["request"].(object); ok && p.(object)["response"] == nil && request["id"] == a["requestId"] {
+				setAnswer(request, a["questionId"].(string), a["answer"])
 			}
 		}
 	default:
 		if call := m.tool(a["toolCallId"]); call != nil {
 			m.applyTool(kind, call, a)
 		}
+	}
+}
+
+func setAnswer(request object, field string, answer any) {
+	answers := object{}
+	had, _ := request["answers"].(object)
+	maps.Copy(answers, had)
+	if answers[field] = answer; answer == nil {
+		delete(answers, field)
+	}
+	if request["answers"] = answers; len(answers) == 0 {
+		delete(request, "answers")
 	}
 }
 
@@ -209,7 +228,54 @@ func content(t *rapid.T, state object) (clean object) {
 // A watcher is a client that has a mirror of the chat.
 type watcher struct {
 	*agentClient
-	mirror mirror
+	mirror  mirror
+	session object // the client's copy of the session
+}
+
+// applySession applies an action to the copy of the session.
+func (w *watcher) applySession(a object) {
+	switch a["type"] {
+	case "session/inputNeededSet", "session/inputNeededRemoved":
+		id := a["id"]
+		request, set := a["request"].(object)
+		if set {
+			id = request["id"]
+		}
+		list, _ := w.session["inputNeeded"].([]any)
+		at := slices.IndexFunc(list, func(r any) bool { return r.(object)["id"] == id })
+		switch {
+		case set && at >= 0:
+			list[at] = request
+		case set:
+			list = append(list, request)
+		case at >= 0:
+			list = slices.Delete(list, at, at+1)
+		}
+		if w.session["inputNeeded"] = list; len(list) == 0 {
+			delete(w.session, "inputNeeded")
+		}
+	case "session/titleChanged":
+		w.session["title"] = a["title"]
+	case "session/chatUpdated":
+		for _, c := range w.session["chats"].([]any) {
+			if chat := c.(object); chat["resource"] == a["chat"] {
+				maps.Copy(chat, a["changes"].(object))
+			}
+		}
+	}
+}
+
+// ofSession returns the parts of a session's state that the tests compare. Questions are in no order.
+func ofSession(state object) object {
+	kept := keep(state, "title")
+	for _, r := range state["chats"].([]any) {
+		kept[fmt.Sprint("chat ", r.(object)["resource"])] = fmt.Sprint(r.(object)["status"], r.(object)["title"])
+	}
+	list, _ := state["inputNeeded"].([]any)
+	for _, r := range list {
+		kept[fmt.Sprint("question ", r.(object)["id"])] = r
+	}
+	return kept
 }
 
 // read sends a request, and applies all actions that arrive before the response. It
@@ -228,6 +294,8 @@ func (w *watcher) read(method, params string) object {
 		}
 		if p, _ := msg["params"].(object); msg["method"] == "action" && p["channel"] == fakeChat && p["rejectionReason"] == nil && w.mirror.state != nil {
 			w.mirror.apply(p["action"].(object))
+		} else if msg["method"] == "action" && p["channel"] == fakeSession && p["rejectionReason"] == nil && w.session != nil {
+			w.applySession(p["action"].(object))
 		}
 	}
 }
@@ -324,6 +392,7 @@ func checkModel(t *testing.T, rt *rapid.T) {
 		w.read("initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"c%d","protocolVersions":[%q]}`, i, version))
 		w.read("createSession", `{"channel":"`+fakeSession+`","provider":"fake"}`)
 		w.mirror.state = w.snapshot()
+		w.session = w.read("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(object)["state"].(object)
 		watchers = append(watchers, w)
 	}
 	first := watchers[0]
@@ -352,6 +421,10 @@ func checkModel(t *testing.T, rt *rapid.T) {
 			state := w.snapshot()
 			if diff := cmp.Diff(content(rt, state), content(rt, w.mirror.state)); diff != "" {
 				rt.Fatalf("the client's state differs after its actions (-the host's +the client's):\n%s", diff)
+			}
+			session := w.read("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(object)["state"].(object)
+			if diff := cmp.Diff(ofSession(session), ofSession(w.session)); diff != "" {
+				rt.Fatalf("the client's session differs after its actions (-the host's +the client's):\n%s", diff)
 			}
 		}
 	}
@@ -419,6 +492,14 @@ func checkModel(t *testing.T, rt *rapid.T) {
 			tell(func(ctx context.Context, turn *agenthost.Turn) {
 				go turn.Question(ctx, agenthost.Question{Message: "?", Fields: []agenthost.Field{{ID: "x", Kind: agenthost.FieldText}}})
 			})
+		},
+		"field": func(rt *rapid.T) {
+			answer := rapid.SampledFrom([]string{"", `,"answer":{"state":"draft","value":{"kind":"text","value":"z"}}`}).Draw(rt, "answer")
+			for _, p := range first.mirror.parts() {
+				if request, ok := p.(object)["request"].(object); ok {
+					first.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputAnswerChanged","requestId":%q,"questionId":"y"%s}`, request["id"], answer))
+				}
+			}
 		},
 		"reply": func(rt *rapid.T) {
 			for _, p := range first.mirror.parts() {
