@@ -36,8 +36,11 @@ const (
 	defaultTurns = 5
 	maxTurns     = 50
 	maxWait      = 10 * time.Minute
-	callTime     = 30 * time.Second // for a host's answers
+	startTime    = 3 * time.Minute // for a new session, because agents start slowly
 )
+
+// callTime is for a host's answers. Tests lower it.
+var callTime = 30 * time.Second
 
 // Config configures a [Door].
 type Config struct {

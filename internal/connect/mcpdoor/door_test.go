@@ -46,6 +46,12 @@ func newRelayAt(t *testing.T, cfg gateway.Config, at agenthost.Config) (s *stack
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newRelayOf(t, cfg, host)
+}
+
+// newRelayOf is newRelay with a host.
+func newRelayOf(t *testing.T, cfg gateway.Config, host *agenthost.Host) (s *stack.Stack, relay *connect.Relay, token string) {
+	t.Helper()
 	server, err := stack.Serve(host)
 	if err != nil {
 		t.Fatal(err)
@@ -205,6 +211,39 @@ func TestCancelledCallEndsItsSubscription(t *testing.T) {
 			t.Fatal("the subscription of a cancelled call stays; want it to end")
 		}
 	}
+}
+
+// A slowAgent opens a conversation after two seconds, and answers each message at once.
+type slowAgent struct{}
+
+func (slowAgent) Info() agenthost.AgentInfo {
+	return agenthost.AgentInfo{Provider: "slow", Name: "Slow"}
+}
+
+func (slowAgent) Open(context.Context, agenthost.Start, *agenthost.Chat) (agenthost.Conversation, error) {
+	time.Sleep(2 * time.Second)
+	return slowAgent{}, nil
+}
+
+func (slowAgent) ID() string   { return "c" }
+func (slowAgent) Close() error { return nil }
+
+func (slowAgent) Prompt(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+	return agenthost.End{}, nil
+}
+
+// TestSessionOfASlowAgentStarts starts a session whose agent takes longer to start than a host may take for other answers.
+func TestSessionOfASlowAgentStarts(t *testing.T) {
+	folder := t.TempDir()
+	host, err := agenthost.New(agenthost.Config{Agents: []agenthost.Agent{slowAgent{}}, Folders: []string{folder}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, relay, _ := newRelayOf(t, gateway.Config{}, host)
+	a := newAgent(t, connect.NewRelays(relay), auth.AccessWrite)
+	a.must(`No sessions`, "list_sessions", map[string]any{"host": "laptop"})
+	mcpdoor.ShortenCalls(t, time.Second)
+	a.must(`Started (slow:/\S+)\. Sent`, "start_session", map[string]any{"host": "laptop", "provider": "slow", "folder": "file://" + folder, "text": "hello"})
 }
 
 // TestAbsentHostDelaysNoOther lists the sessions of a host that is away, for which its relay waits, and of a host at a different

@@ -152,7 +152,7 @@ func (d *Door) say(ctx context.Context, in sayInput) (string, error) {
 }
 
 func (d *Door) start(ctx context.Context, in startInput) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	h, err := d.host(ctx, in.Host)
 	if err != nil {
