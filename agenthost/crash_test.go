@@ -169,6 +169,39 @@ func TestQueuedMessageOfAnInterruptedTurnWaitsNoLonger(t *testing.T) {
 	}
 }
 
+// TestQueueGoesOnAfterARestart ends the host while a turn runs and messages wait. As after the turn's end, the new host must give
+// them to the agent, in order.
+func TestQueueGoesOnAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	c := talkTo(t, agenthost.Config{Storage: dir, Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+		<-ctx.Done()
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "one")
+	for _, kind := range []string{"queued", "steering"} {
+		c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/pendingMessageSet","kind":%q,"id":%q,"message":{"text":%q}}`, kind, kind, kind))
+		c.until("chat/pendingMessageSet")
+	}
+	prompts := make(chan string, 3)
+	again := reopen(t, agenthost.Config{Storage: copyOf(t, dir), Agents: []agenthost.Agent{newFake(func(_ context.Context, p agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+		prompts <- p.Text
+		return agenthost.End{}, nil
+	})}})
+	for _, want := range []string{"steering", "queued"} {
+		select {
+		case got := <-prompts:
+			if got != want {
+				t.Errorf("after the restart, the agent gets %s; want %s", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("after the restart, the agent does not get the message %s", want)
+		}
+	}
+	if state := again.chatState(); state["queuedMessages"] != nil || state["steeringMessage"] != nil {
+		t.Errorf("the messages %v and %v wait; want none", state["queuedMessages"], state["steeringMessage"])
+	}
+}
+
 // turnsFile returns the path of the file with the turns of the test's chat.
 func turnsFile(t *testing.T, dir string) string {
 	t.Helper()

@@ -240,7 +240,7 @@ type Starter interface {
 	Start(h *Host) func(ctx context.Context)
 }
 
-// startAgents calls Start of each agent that is a [Starter].
+// startAgents calls Start of each agent that is a [Starter], and begins turns with the messages that wait.
 func (ss *sessionTable) startAgents() {
 	h := ss.host
 	for _, a := range h.cfg.Agents {
@@ -250,6 +250,13 @@ func (ss *sessionTable) startAgents() {
 				h.goLocked(func() { run(h.ctx) })
 				h.mu.Unlock()
 			}
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, ch := range h.chats {
+		if !h.closed {
+			ch.nextLocked() // with a message that has waited since the previous run of the host
 		}
 	}
 }
