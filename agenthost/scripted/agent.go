@@ -110,6 +110,7 @@ func (c *conversation) Close() error { return nil }
 
 // Prompt implements [agenthost.Conversation].
 func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+	turn.Prompted()
 	text := prompt.Text
 	s := &script{Turn: turn, conversation: c, ctx: ctx}
 	err := s.play(text)
