@@ -280,6 +280,34 @@ func TestReplaysAreBounded(t *testing.T) {
 	}
 }
 
+// TestLongOutputIsNotCopiedAgain has an agent's command write 8 MiB. The host keeps 1 MiB of it. It must not copy that for each
+// further piece, of which there are thousands.
+func TestLongOutputIsNotCopiedAgain(t *testing.T) {
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		return &fakeConversation{id: "c", chat: chat, prompt: func(context.Context, agenthost.Prompt, *agenthost.Turn) (agenthost.End, error) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			term, piece := chat.ShowOutput("make"), strings.Repeat("x", 4095)+"\n"
+			for range 2048 {
+				term.Write(piece)
+			}
+			runtime.ReadMemStats(&after)
+			if copied := after.TotalAlloc - before.TotalAlloc; copied > 40*8<<20 {
+				t.Errorf("for 8 MiB of output, the host allocates %d MiB; want at most 40 times the output", copied>>20)
+			}
+			text, cut, _ := term.Output()
+			if len(text) < 512<<10 || len(text) > 1<<20 || !cut || strings.Trim(text, "x\n") != "" {
+				t.Errorf("the host keeps %d bytes of the output, cut: %v; want its last 1 MiB", len(text), cut)
+			}
+			return agenthost.End{}, nil
+		}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	c.prompt("t1", "go")
+	c.until("chat/turnComplete")
+}
+
 func TestLostConversationIsContinued(t *testing.T) {
 	var chat *agenthost.Chat
 	agent := newFake(nil)

@@ -257,6 +257,9 @@ func (t *terminal) dataLocked(data string) {
 	}{"terminal/data", data})
 }
 
+// maxOutputPart bounds the bytes of a part to which output is added, because that copies the part.
+const maxOutputPart = 64 << 10
+
 func (t *terminal) appendOutput(data string) {
 	t.trim(len(data))
 	if len(t.content) > 0 {
@@ -265,7 +268,7 @@ func (t *terminal) appendOutput(data string) {
 			*tail.Output += data
 			return
 		}
-		if tail.Type == "unclassified" {
+		if tail.Type == "unclassified" && len(*tail.Value) < maxOutputPart {
 			*tail.Value += data
 			return
 		}
