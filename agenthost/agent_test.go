@@ -334,6 +334,29 @@ func TestAgentAsksAQuestion(t *testing.T) {
 	c.until("chat/turnComplete")
 }
 
+// TestWithdrawnQuestionsAreNotShown has an agent withdraw a question and a request for permission before they are shown. Clients
+// must see neither.
+func TestWithdrawnQuestionsAreNotShown(t *testing.T) {
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		withdrawn, cancel := context.WithCancel(ctx)
+		cancel()
+		if _, err := turn.Question(withdrawn, agenthost.Question{Message: "Which?"}); err == nil {
+			t.Error("a withdrawn question has an answer")
+		}
+		if _, err := turn.Ask(withdrawn, agenthost.ToolUpdate{ID: "t", Title: "make"}, twoOptions); err == nil {
+			t.Error("a withdrawn request for permission has an answer")
+		}
+		return agenthost.End{}, nil
+	})}})
+	c.prompt("t1", "go")
+	for kind := any(nil); kind != "chat/turnComplete"; {
+		action, _ := c.envelope()["action"].(map[string]any)
+		if kind = action["type"]; kind == "session/inputNeededSet" {
+			t.Errorf("clients are asked: %v; want no question", action)
+		}
+	}
+}
+
 // TestAnswersToFieldsAreKept has a client answer each field of a question separately, and withdraw an answer. A snapshot
 // must have the other answers, and the agent must get them at the end.
 func TestAnswersToFieldsAreKept(t *testing.T) {

@@ -10,12 +10,12 @@ import (
 const maxQuestions = 16
 
 // Question asks people, and waits for the first answer of any client. It returns
-// [ErrEnded] at the turn's end, or if maxQuestions are open.
+// [ErrEnded] at the turn's end, if maxQuestions are open, or if ctx has ended already.
 func (t *Turn) Question(ctx context.Context, q Question) (Answer, error) {
 	answer := make(chan inputCompletedAction, 1)
 	id := ""
 	t.update(func() {
-		if t.past || len(t.questions) >= maxQuestions {
+		if t.past || len(t.questions) >= maxQuestions || ctx.Err() != nil {
 			return
 		}
 		id = t.host.cfg.NewID()

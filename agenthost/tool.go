@@ -377,7 +377,11 @@ var ErrRefused = fmt.Errorf("the user has refused: %w", ErrEnded)
 func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionOption) (string, error) {
 	answer := make(chan toolConfirmedAction, 1)
 	var tool *agentTool
-	t.update(func() { tool = t.askLocked(update, options, answer) })
+	t.update(func() {
+		if ctx.Err() == nil { // otherwise, it is withdrawn already
+			tool = t.askLocked(update, options, answer)
+		}
+	})
 	if tool == nil {
 		return "", ErrEnded
 	}
