@@ -494,18 +494,17 @@ export class App {
     if (this.token === '') this.#byDevice();
   }
 
-  /** Uses this device's key if the device is signed in. */
-  async #byDevice(): Promise<void> {
+  /** Uses this device's key if the device is signed in. It tries again if the module for the key cannot be loaded. */
+  async #byDevice(pause = 2_000): Promise<void> {
+    if (this.token !== '' || !globalThis.crypto?.subtle) return;
+    const name = await device.name().catch(() => undefined);
     if (this.token !== '') return;
-    if (!(await device.signedIn())) {
-      if (await device.name().catch(() => '?') === '') { // the device was signed out on its page
-        this.past.erase();
-        this.#leaveAll();
-      }
-      return;
+    if (name) this.adopt(device.DEVICE, '');
+    else if (name === undefined) setTimeout(() => this.#byDevice(Math.min(2 * pause, 60_000)), pause);
+    else { // the device was signed out on its page
+      this.past.erase();
+      this.#leaveAll();
     }
-    if (this.token !== '') return;
-    this.adopt(device.DEVICE, '');
   }
 
   #deviceTokens = new Map<string, string>(); // account to the token that its connections use now

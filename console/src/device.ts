@@ -40,16 +40,6 @@ function load(account?: Account): Promise<Keys> {
   return keys;
 }
 
-/** Whether this device is signed in. */
-export async function signedIn(): Promise<boolean> {
-  if (!globalThis.crypto?.subtle || !('indexedDB' in globalThis)) return false;
-  try {
-    return Boolean(await (await load()).stored());
-  } catch {
-    return false;
-  }
-}
-
 /** The name of the signed-in device, or ''. */
 export async function name(account?: Account): Promise<string> {
   const self = await (await load(account)).stored();

@@ -203,6 +203,26 @@ func TestPartOfThePageIsLoadedAgain(t *testing.T) {
 	}
 }
 
+// TestSignedInDeviceOutlastsAFailedLoad fails the requests of a signed-in device for the module
+// of its key, as a bad network does. The page must not stay at the form for a sign-in.
+func TestSignedInDeviceOutlastsAFailedLoad(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	var fails atomic.Bool
+	front := s.frontOf(func(r *http.Request) bool {
+		return r.URL.Path == "/sw.js" || r.URL.Path == "/pages/keys.js" && fails.Load()
+	})
+	p.do(desktop(), chromedp.Navigate(strings.Replace(s.invite(), s.url, front, 1)))
+	p.click("#form button")
+	p.until("the page of devices", patience, func() bool { return eval[string](p, "location.pathname") == "/device" })
+	fails.Store(true)
+	p.do(chromedp.Navigate(front + "/"))
+	p.await("#token-form")
+	fails.Store(false)
+	p.wants("#status-text", "Live")
+}
+
 // TestSignedInDeviceNeedsNoToken signs a device in. After that, the page connects without a
 // token, even when it is loaded again. Signed out, the page asks for a token.
 func TestSignedInDeviceNeedsNoToken(t *testing.T) {
