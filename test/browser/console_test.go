@@ -178,6 +178,32 @@ func TestDroppedConsoleLosesNothing(t *testing.T) {
 	}
 }
 
+// TestLostMessageWaitsForAConnection loses the connection with a message that is on its way, and
+// then the next connection. The page offers to send the message again only while it is
+// connected: a press without a connection would do nothing.
+func TestLostMessageWaitsForAConnection(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	eval[any](p, `(() => {
+		const send = WebSocket.prototype.send;
+		WebSocket.prototype.send = function (message) {
+			if (!message.includes('chat/turnStarted')) return send.call(this, message);
+			WebSocket.prototype.send = send;
+			this.close();
+		};
+	})(), null`)
+	p.say("hello")
+	p.wants("#turns .pending .error", "The connection was lost before the host accepted this.")
+	const again = "document.querySelector('#turns .pending .outcome button')"
+	p.drop(s, func() { p.holds("no way to send it again", again+".disabled") })
+	p.holds("the way to send it again", "!"+again+".disabled")
+	p.click("#turns .pending .outcome button")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+}
+
 // TestNewSessionKeepsItsFormOverADrop cuts the page's connection while a person fills the
 // form for a new session. The form must keep what was entered, and begin the session.
 func TestNewSessionKeepsItsFormOverADrop(t *testing.T) {

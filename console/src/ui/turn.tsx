@@ -168,7 +168,7 @@ function Outcome({ turn, pending, last, connected }: { turn: AnyTurn; pending?: 
     return (
       <>
         <p class="error">{pending.failed}</p>
-        <div class="row start"><button type="button" onClick={() => conversation.sendAgain(pending)}>{t`Send again`}</button><button type="button" onClick={() => conversation.discard(pending)}>{t`Discard`}</button></div>
+        <div class="row start"><button type="button" disabled={!connected} onClick={() => conversation.sendAgain(pending)}>{t`Send again`}</button><button type="button" onClick={() => conversation.discard(pending)}>{t`Discard`}</button></div>
       </>
     );
   }
