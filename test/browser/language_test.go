@@ -55,6 +55,14 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 			}
 			p.wants("#status-text", l.live)
 			p.inTongue(l, "inbox")
+			s.proxy.cut()
+			p.await("#retry")
+			p.fits(l.tag + " without a connection")
+			if wide := eval[int](p, "((e) => e.scrollWidth - e.clientWidth)(document.querySelector('#retry'))"); wide > 0 {
+				t.Errorf("the text of the button that tries again is %d px wider than the button", wide)
+			}
+			s.proxy.restore()
+			p.wants("#status-text", l.live)
 			p.wants("#new-session", l.begin)
 			p.click("#new-session")
 			p.await("#create")
