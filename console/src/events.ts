@@ -10,6 +10,7 @@ import { text } from './store';
 import { keepUnsent } from './unsent';
 
 const untaken = 60_000; // ms until a prompt counts as not accepted; longer than a stalled connection lasts
+const slept = 10_000; // ms between two ticks after which the page has slept, and must first hear from the host
 const hostsEvery = 15_000; // ms between requests for the list of hosts
 const hostsSoon = 2_000; // ms between them while the host in view is not connected
 
@@ -78,8 +79,12 @@ function network(page: EventsPage, there: boolean): void {
   page.draw();
 }
 
+let ticked = 0; // time of the last tick
+
 function tick(page: EventsPage): void {
-  for (const link of page.links.values()) link.store.expire(untaken, link.conn?.socket?.bufferedAmount);
+  const now = Date.now();
+  for (const link of page.links.values()) link.store.expire(untaken, now - ticked > slept ? 1 : link.conn?.socket?.bufferedAmount);
+  ticked = now;
   const pause = page.link?.conn && !page.link.live ? hostsSoon : hostsEvery;
   if (page.token && !document.hidden && Date.now() - page.hosts.asked > pause) page.hosts.refresh();
   if (page.token === device.DEVICE) page.renew();

@@ -147,7 +147,8 @@ test('a press on a notification opens the chat of its question', async (t) => {
 });
 
 // Sends a message over a slow line, and one over a line that stalls. The page must not offer to send it again while the
-// connection may still carry it, because the host would get it twice: a silent connection is given up after 40 s at most.
+// connection may still carry it, because the host would get it twice: a silent connection is given up after 40 s at most. Nor
+// may it after a sleep, before the next connection shows the state of the host.
 test('a message that is on its way is not offered again', async (t) => {
   const { follow } = await import('../src/events');
   const { Store } = await import('../src/store');
@@ -164,11 +165,14 @@ test('a message that is on its way is not offered again', async (t) => {
   follow({ token: '', links: new Map([['desk', { store, conn: { socket } }]]), hosts: { asked: 0 }, past: none, sessions: none, questions: none, absent: none, draw() {} } as any);
   store.sent('c:/1', 1, { turnId: 't', startedAt: '', message: { text: 'hi' } });
   const failed = (after: number) => {
-    mock.timers.tick(after);
+    for (; after > 0; after -= 1000) mock.timers.tick(1000);
     return store.pending[0].failed;
   };
   assert.equal(failed(300_000), '');
   socket.bufferedAmount = 0;
+  assert.equal(failed(40_000), '');
+  mock.timers.setTime(Date.now() + 600_000); // the phone sleeps
+  assert.equal(failed(1000), '');
   assert.equal(failed(40_000), '');
   assert.match(failed(40_000), /not accepted/);
 });
