@@ -162,10 +162,11 @@ func (d *Device) Derive() []auth.Origin {
 // An Invite gives access to the first device that presents its secret.
 type Invite struct {
 	Person  Person    `json:"person"`
-	Setup   bool      `json:"setup,omitempty"` // for a new relay: invalid when the tenant has an owner
-	Relay   string    `json:"relay,omitempty"` // the relay that made it, for setup
-	Key     string    `json:"key,omitempty"`   // thumbprint of the first device that opened it, the only one that may use it
-	By      string    `json:"by,omitempty"`    // the device that made the invitation, which ends when this device is removed; "": none
+	Setup   bool      `json:"setup,omitempty"`  // for a new relay: invalid when the tenant has an owner
+	Relay   string    `json:"relay,omitempty"`  // the relay that made it, for setup
+	Key     string    `json:"key,omitempty"`    // thumbprint of the first device that opened it, the only one that may use it
+	Device  string    `json:"device,omitempty"` // the ID of that device, once it has access
+	By      string    `json:"by,omitempty"`     // the device that made the invitation, which ends when this device is removed; "": none
 	Expires time.Time `json:"expires"`
 }
 
@@ -282,7 +283,7 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 			if err := d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
 				return "", err
 			}
-		} else if other.Person.Tenant == i.Person.Tenant && !d.now().After(other.Expires) {
+		} else if other.Person.Tenant == i.Person.Tenant && other.Device == "" && !d.now().After(other.Expires) {
 			out++
 		}
 	}
@@ -345,7 +346,7 @@ func (d *Directory) HasOwner(tenant string) (bool, error) {
 
 // Accept gives a device access with an invitation's secret, which is then used up. Only
 // the first device that presents the secret gets access. That device may try again if the
-// store was unreachable.
+// store was unreachable, or if no answer has reached it.
 func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	key := invitePrefix + hashed(secret)
 	var invite Invite
@@ -362,6 +363,13 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
+	if invite.Device != "" {
+		known, _, err := d.Device(invite.Device)
+		if errors.Is(err, ErrNone) { // it was removed
+			err = ErrUsed
+		}
+		return known, err
+	}
 	if err := d.stillIn(invite.Person.Tenant, invite.By, invite.Person.Origins); errors.Is(err, errByRemoved) {
 		return Device{}, errors.Join(err, ErrUsed)
 	} else if err != nil {
@@ -374,7 +382,12 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	if device, err = d.add(device, d.roomOf(&invite)); err != nil {
 		return Device{}, err
 	}
-	_ = d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }) // after an error, the invitation stays, used up, until it expires
+	_ = update(d.store, key, func(old *Invite) (*Invite, error) { // after an error, a further attempt does all this again
+		if old != nil {
+			old.Device = device.ID
+		}
+		return old, nil
+	})
 	return device, nil
 }
 

@@ -155,6 +155,39 @@ func BenchmarkFollow(b *testing.B) {
 	}
 }
 
+// TestAcceptAnswersAgain accepts an invitation again with the same key, as a device does whose
+// answer was lost. It must get the same device, without another place in the list of
+// invitations, until that device is removed. A different key must not get in.
+func TestAcceptAnswersAgain(t *testing.T) {
+	for _, setup := range []bool{false, true} {
+		d := newDirectory(t)
+		removed := ""
+		d.Removed = func(one Device) bool { return one.ID == removed }
+		secret, err := d.Invite(Invite{Person: owner(), Setup: setup, Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := newKey(t)
+		first, err := d.Accept(secret, Device{Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := d.Accept(secret, Device{Key: key}); err != nil || again.ID != first.ID {
+			t.Errorf("setup %v: the second attempt has the device %q, %v; want %q", setup, again.ID, err, first.ID)
+		}
+		if _, err := d.Accept(secret, Device{Key: newKey(t)}); !errors.Is(err, ErrUsed) {
+			t.Errorf("setup %v: a different key: %v; want ErrUsed", setup, err)
+		}
+		if open, err := d.Invites(owner().Tenant); err != nil || len(open) != 0 {
+			t.Errorf("setup %v: %d open invitations, %v; want none", setup, len(open), err)
+		}
+		removed = first.ID
+		if _, err := d.Accept(secret, Device{Key: key}); !errors.Is(err, ErrUsed) {
+			t.Errorf("setup %v: after the device's removal: %v; want ErrUsed", setup, err)
+		}
+	}
+}
+
 // A lateStore calls after once when all records were read.
 type lateStore struct {
 	Store

@@ -174,6 +174,7 @@ func (d *Directory) EndRevoked() (shares []Share, invites []Invite, err error) {
 	shares, e := forget(d.store, sharePrefix, func(s *Share) bool { return d.Revoked(s.Tenant, s.Origins) })
 	err = errors.Join(err, e)
 	invites, e = forget(d.store, invitePrefix, func(i *Invite) bool { return d.Revoked(i.Person.Tenant, i.Person.Origins) })
+	invites = slices.DeleteFunc(invites, func(i Invite) bool { return i.Key != "" })
 	err = errors.Join(err, e)
 	_, e = forget(d.store, requestPrefix, func(r *Request) bool {
 		return r.Approved != nil && d.Revoked(r.Approved.Tenant, r.Approved.Origins)
