@@ -777,7 +777,7 @@ func (c *client) toHost() upstream {
 func (c *client) overload(standing time.Duration, unread bool) {
 	c.load.cut.Store(true)
 	const reason = "the relay is out of memory for queued messages"
-	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason), full: true})
+	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason)})
 	c.log().Warn("client closed", "reason", "memory is short", "stalled", standing.Round(time.Millisecond))
 	c.abort(end)
 	c.load.doneReading()

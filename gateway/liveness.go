@@ -140,7 +140,7 @@ func (c *client) probe() {
 
 // giveUp closes a connection whose client no longer responds.
 func (c *client) giveUp(cause, reason string) {
-	end := c.out.abort(closing{code: wire.CloseLost, reason: reason, full: true, lost: true})
+	end := c.out.abort(closing{code: wire.CloseLost, reason: reason, lost: true})
 	c.log().Info("unresponsive client closed", "reason", reason)
 	c.metrics.givenUp.WithLabelValues(cause).Inc()
 	c.sock.Kill()

@@ -62,7 +62,6 @@ type outbox struct {
 type closing struct {
 	code   ahp.CloseCode
 	reason string
-	full   bool // the queue is discarded
 	lost   bool // the client is unreachable
 }
 
@@ -79,7 +78,7 @@ func (o *outbox) push(frames ...routing.Frame) {
 	}
 	if o.bytes > o.limit { // the queue is not empty, so the writer will see the end
 		o.dropLocked()
-		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too much is queued", full: true})
+		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too much is queued"})
 		return
 	}
 	o.makeRoomLocked()
@@ -113,7 +112,7 @@ func (o *outbox) pushOwn(frame []byte) {
 	}
 	if len(o.own) >= maxOwn {
 		o.dropLocked()
-		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too many queued answers", full: true})
+		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too many queued answers"})
 	} else {
 		o.own = append(o.own, frame)
 		o.ownLocked()
@@ -184,7 +183,7 @@ func (o *outbox) abort(end closing) closing {
 		o.endLocked(end)
 		o.startLocked()
 	} else {
-		o.closing.full, o.closing.lost = true, end.lost
+		o.closing.lost = end.lost
 	}
 	return *o.closing
 }

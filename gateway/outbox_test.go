@@ -193,7 +193,7 @@ func TestFullOutboxCloses(t *testing.T) {
 		one, _ := frames(1, 1, 1)
 		e.push(one...) // accepted at the limit
 		e.push(one...) // refused above the limit
-		full := closing{code: ahp.CloseOverloaded, reason: "slow consumer: too much is queued", full: true}
+		full := closing{code: ahp.CloseOverloaded, reason: "slow consumer: too much is queued"}
 		if got := e.close(ahp.CloseResync, ""); got != full {
 			t.Errorf("close = %v; want %v", got, full)
 		}

@@ -27,8 +27,7 @@ type writers struct {
 // A writing is the state of a tenant with outboxes that write. It is nil for any other tenant.
 type writing struct {
 	busy  int       // number of places in use
-	queue []*outbox // outboxes that wait for a place, from head on
-	head  int
+	queue []*outbox // outboxes that wait for a place
 }
 
 func newWriters(spawn func(func()) bool) *writers {
@@ -83,7 +82,7 @@ func (w *writers) next(o *outbox, more bool) *outbox {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tenants[o.tenant]
-	if t.head == len(t.queue) {
+	if len(t.queue) == 0 {
 		if more {
 			return o
 		}
@@ -100,7 +99,7 @@ func (w *writers) next(o *outbox, more bool) *outbox {
 func (w *writers) leave(tenant string) {
 	w.mu.Lock()
 	t := w.tenants[tenant]
-	if t.head == len(t.queue) {
+	if len(t.queue) == 0 {
 		w.freeLocked(tenant, t)
 		w.mu.Unlock()
 		return
@@ -123,12 +122,8 @@ func (w *writers) freeLocked(tenant string, t *writing) {
 
 // firstLocked removes the outbox that has waited longest from the queue.
 func (t *writing) firstLocked() *outbox {
-	o := t.queue[t.head]
-	t.queue[t.head] = nil
-	if t.head++; t.head > len(t.queue)/2 && t.head > keepQueue || t.head == len(t.queue) {
-		n := copy(t.queue, t.queue[t.head:])
-		clear(t.queue[n:])
-		t.queue, t.head = t.queue[:n], 0
-	}
+	o := t.queue[0]
+	t.queue[0] = nil
+	t.queue = t.queue[1:]
 	return o
 }
