@@ -99,7 +99,7 @@ func (p *packer) Write(b []byte) (int, error) {
 }
 
 // writeLittle writes b as a complete frame with one uncompressed block. Such a frame
-// needs no compression state at either end.
+// needs no encoder.
 func (p *packer) writeLittle(b []byte) (int, error) {
 	f := binary.LittleEndian.AppendUint32(p.little[:0], frameMagic)
 	if len(b) < 256 {

@@ -34,7 +34,6 @@ var decoders = sync.Pool{New: func() any {
 type unpacker struct {
 	from    *bufio.Reader
 	decoder *zstd.Decoder // nil between frames
-	raw     int           // remaining bytes of an uncompressed frame, which needs no decoder
 }
 
 // NewUnpacker returns a reader that decompresses a host-agent's stream, and never
@@ -48,16 +47,10 @@ func NewUnpacker(from io.Reader) io.ReadCloser {
 // Read implements [io.Reader].
 func (u *unpacker) Read(p []byte) (int, error) {
 	for {
-		if u.decoder == nil && u.raw == 0 {
+		if u.decoder == nil {
 			if err := u.begin(); err != nil {
 				return 0, err
 			}
-			continue // a frame may be empty
-		}
-		if u.raw > 0 {
-			n, err := u.from.Read(p[:min(len(p), u.raw)])
-			u.raw -= n
-			return n, unexpected(err)
 		}
 		n, err := u.decoder.Read(p)
 		if errors.Is(err, io.EOF) { // the frame's end
@@ -70,13 +63,9 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	}
 }
 
-// begin waits for the next frame. It takes a decoder from the pool if the frame is
-// compressed.
+// begin waits for the next frame, and takes a decoder from the pool.
 func (u *unpacker) begin() error {
 	if _, err := u.from.Peek(1); err != nil {
-		return err
-	}
-	if raw, err := u.isRaw(); raw || err != nil {
 		return err
 	}
 	taken := decoders.Get()
@@ -89,29 +78,6 @@ func (u *unpacker) begin() error {
 	}
 	u.decoder = d
 	return nil
-}
-
-// isRaw reports whether the next frame was written by writeLittle. If so, it consumes
-// the frame's header.
-func (u *unpacker) isRaw() (bool, error) {
-	head, err := u.from.Peek(5)
-	if err != nil {
-		return false, unexpected(err)
-	}
-	if binary.LittleEndian.Uint32(head) != frameMagic || head[4]&^(3<<6) != 1<<5 {
-		return false, nil // a compressed frame, or a frame with checksum, dictionary or window
-	}
-	size := headerSize(head[4])
-	if head, err = u.from.Peek(size + blockHeader); err != nil {
-		return false, unexpected(err)
-	}
-	const lastRaw = 1
-	if head[size]&7 != lastRaw {
-		return false, nil
-	}
-	u.raw = (int(head[size]) | int(head[size+1])<<8 | int(head[size+2])<<16) >> 3
-	_, err = u.from.Discard(size + blockHeader)
-	return true, err
 }
 
 // release returns the decoder to the pool. A decoder that failed can be reused.
