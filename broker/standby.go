@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -71,36 +72,20 @@ type standby struct {
 	url  string
 	conn *wsConn
 	done chan struct{} // closed when the connection has ended or is in use
-	once sync.Once
+	end  func()        // closes done; later calls do nothing
 }
-
-// end closes done. Later calls do nothing.
-func (s *standby) end() { s.once.Do(func() { close(s.done) }) }
 
 // A startedConn is a connection whose first byte is read by a separate goroutine.
 type startedConn struct {
 	net.Conn
-	first   chan firstByte // receives the result of that read
-	started bool           // the first byte was returned; owned by Read
-}
-
-type firstByte struct {
-	b   byte
-	err error
+	in    *bufio.Reader // from Conn
+	begun chan struct{} // closed when that read has ended
 }
 
 // Read implements [net.Conn].
 func (c *startedConn) Read(p []byte) (int, error) {
-	if c.started || len(p) == 0 {
-		return c.Conn.Read(p)
-	}
-	c.started = true
-	first := <-c.first
-	if first.err != nil {
-		return 0, first.err
-	}
-	p[0] = first.b
-	return 1, nil
+	<-c.begun
+	return c.in.Read(p)
 }
 
 // standbys keeps the second connection for a Conn.
@@ -249,21 +234,19 @@ func (k *standbys) hold(ctx context.Context, s *standby) {
 // open opens a second connection. It prefers relays in a place other than the Conn's
 // relay.
 func (k *standbys) open(ctx context.Context) *standby {
-	own := int(k.of.turn.Load())
-	rest := slices.Concat(k.of.urls[own+1:], k.of.urls[:own])
+	turn := int(k.of.turn.Load())
+	own, rest := k.of.urls[turn], slices.Concat(k.of.urls[turn+1:], k.of.urls[:turn])
+	slices.SortStableFunc(rest, func(a, b string) int { return k.rank(a, own) - k.rank(b, own) })
 	var same *standby // a connection to a relay in the same place as the Conn's relay
-	for len(rest) > 0 {
-		i := k.best(rest, k.of.urls[own])
-		url := rest[i]
-		rest = slices.Delete(rest, i, i+1)
-		if same != nil && k.rank(url, k.of.urls[own]) == rankSame {
+	for _, url := range rest {
+		if same != nil && k.rank(url, own) == rankSame {
 			break
 		}
 		s, err := k.openAt(ctx, url)
 		if err != nil {
 			continue
 		}
-		if k.rank(url, k.of.urls[own]) != rankSame {
+		if k.rank(url, own) != rankSame {
 			if same != nil {
 				_ = same.conn.Close()
 			}
@@ -298,16 +281,6 @@ func (k *standbys) rank(url, own string) int {
 	return rankSame
 }
 
-func (k *standbys) best(urls []string, own string) int {
-	best := 0
-	for i, url := range urls {
-		if k.rank(url, own) < k.rank(urls[best], own) {
-			best = i
-		}
-	}
-	return best
-}
-
 func (k *standbys) openAt(ctx context.Context, url string) (*standby, error) {
 	dialing, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -319,12 +292,12 @@ func (k *standbys) openAt(ctx context.Context, url string) (*standby, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	s := &standby{url: url, conn: conn, done: make(chan struct{})}
-	started := &startedConn{Conn: conn.Conn, first: make(chan firstByte, 1)}
+	s.end = sync.OnceFunc(func() { close(s.done) })
+	started := &startedConn{Conn: conn.Conn, in: bufio.NewReader(conn.Conn), begun: make(chan struct{})}
 	conn.Conn = started
 	k.of.running.Go(func() { // ends with the connection, or after the first byte
-		var b [1]byte
-		_, err := started.Conn.Read(b[:])
-		started.first <- firstByte{b[0], err}
+		_, err := started.in.Peek(1)
+		close(started.begun)
 		if err != nil {
 			s.end()
 		}
