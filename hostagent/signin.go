@@ -73,16 +73,11 @@ var githubServer = authServer{Issuer: githubIssuer, Device: "https://github.com/
 // A protectedResource is the host's description of a resource (RFC 9728), with the client
 // id for its authorization servers, as in the state of MCP servers.
 type protectedResource struct {
-	Resource string   `json:"resource"`
-	Servers  []string `json:"authorization_servers"`
-	Scopes   []string `json:"scopes_supported"`
-	client   oauthClient
+	servers, scopes []string
+	client          oauthClient
 }
 
-type oauthClient struct {
-	ID     string `json:"clientId"`
-	Secret string `json:"clientSecret"`
-}
+type oauthClient struct{ ID, Secret string }
 
 // An authServer is an authorization server's metadata (RFC 8414).
 type authServer struct {
@@ -280,12 +275,12 @@ func (s *signIn) begin(ctx context.Context) (offer, error) {
 	if s.client.ID == "" {
 		return offer{}, errNoClient
 	}
-	if s.server, err = s.discover(ctx, wanted.Servers); err != nil {
+	if s.server, err = s.discover(ctx, wanted.servers); err != nil {
 		return offer{}, err
 	}
 	form := url.Values{}
-	if len(wanted.Scopes) > 0 {
-		form.Set("scope", strings.Join(wanted.Scopes, " "))
+	if len(wanted.scopes) > 0 {
+		form.Set("scope", strings.Join(wanted.scopes, " "))
 	}
 	if s.server.Issuer != githubIssuer { // RFC 8707
 		form.Set("resource", s.resource)
@@ -320,38 +315,32 @@ func (s *signIn) named(ctx context.Context) (protectedResource, error) {
 	if err != nil {
 		return protectedResource{}, err
 	}
-	var said struct {
-		Result struct{ Snapshot struct{ State any } }
-	}
-	if json.Unmarshal(answer, &said) != nil {
-		return protectedResource{}, errNoResource
-	}
-	return findResource(said.Result.Snapshot.State, s.resource)
+	return findResource(ahp.RawOf(answer, "result", "snapshot", "state"), s.resource)
 }
 
 // findResource looks for a resource only where hosts name resources: among the agents of
 // root, and in the states of a session's MCP servers. The client id is in the resource's
 // metadata, or beside it. Other parts of a state may be text of clients, tools or models,
 // which must not choose the addresses that the host-agent contacts.
-func findResource(state any, resource string) (protectedResource, error) {
-	for _, agent := range listIn(state, "agents") {
-		for _, each := range listIn(agent, "protectedResources") {
-			if found, is := resourceIn(each, resource, each); is {
+func findResource(state []byte, resource string) (protectedResource, error) {
+	for _, agent := range ahp.ElementsOf(ahp.RawOf(state, "agents")) {
+		for _, each := range ahp.ElementsOf(ahp.RawOf(agent.Raw, "protectedResources")) {
+			if found, is := resourceIn(each.Raw, resource, each.Raw); is {
 				return found, nil
 			}
 		}
 	}
-	return serverResource(listIn(state, "customizations"), resource)
+	return serverResource(ahp.RawOf(state, "customizations"), resource)
 }
 
 // serverResource looks for a resource among MCP servers, including those of plugins.
-func serverResource(customizations []any, resource string) (protectedResource, error) {
-	for _, each := range customizations {
-		server := memberIn(each, "state")
-		if found, is := resourceIn(memberIn(server, "resource"), resource, server); is {
+func serverResource(customizations []byte, resource string) (protectedResource, error) {
+	for _, each := range ahp.ElementsOf(customizations) {
+		server := ahp.RawOf(each.Raw, "state")
+		if found, is := resourceIn(ahp.RawOf(server, "resource"), resource, server); is {
 			return found, nil
 		}
-		if found, err := serverResource(listIn(each, "children"), resource); err == nil {
+		if found, err := serverResource(ahp.RawOf(each.Raw, "children"), resource); err == nil {
 			return found, nil
 		}
 	}
@@ -360,31 +349,18 @@ func serverResource(customizations []any, resource string) (protectedResource, e
 
 // resourceIn reads metadata if it is about the resource and names servers. The client id
 // may be in beside.
-func resourceIn(metadata any, resource string, beside any) (found protectedResource, is bool) {
-	if memberIn(metadata, "resource") != any(resource) {
+func resourceIn(metadata []byte, resource string, beside []byte) (found protectedResource, is bool) {
+	if ahp.TextOf(metadata, "resource") != resource {
 		return found, false
 	}
-	data, err := json.Marshal(metadata)
-	if err == nil {
-		err = json.Unmarshal(data, &found)
-	}
-	for _, client := range []any{memberIn(metadata, "oauthClient"), memberIn(beside, "oauthClient")} {
+	found.servers, _ = ahp.Texts(ahp.RawOf(metadata, "authorization_servers"))
+	found.scopes, _ = ahp.Texts(ahp.RawOf(metadata, "scopes_supported"))
+	for _, place := range [][]byte{metadata, beside} {
 		if found.client.ID == "" {
-			found.client.ID, _ = memberIn(client, "clientId").(string)
-			found.client.Secret, _ = memberIn(client, "clientSecret").(string)
+			found.client = oauthClient{ahp.TextOf(place, "oauthClient", "clientId"), ahp.TextOf(place, "oauthClient", "clientSecret")}
 		}
 	}
-	return found, err == nil && len(found.Servers) > 0
-}
-
-func memberIn(object any, name string) any {
-	members, _ := object.(map[string]any)
-	return members[name]
-}
-
-func listIn(object any, name string) []any {
-	list, _ := memberIn(object, name).([]any)
-	return list
+	return found, len(found.servers) > 0
 }
 
 // discover returns the first server with the device flow, or with the code flow protected
