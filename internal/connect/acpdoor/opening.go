@@ -266,12 +266,7 @@ func beginQueued(s *session, chat client.Chat, from int) {
 
 // waits reports whether a prompt's message waits in the chat.
 func waits(chat client.Chat, p *prompt) bool {
-	for _, q := range chat.Queued {
-		if p.queued != "" && q.ID == p.queued {
-			return true
-		}
-	}
-	return false
+	return p.queued != "" && slices.ContainsFunc(chat.Queued, func(q client.Queued) bool { return q.ID == p.queued })
 }
 
 // endLostPrompts ends prompts which were sent, but are missing in the chat. It cancels those again whose
@@ -414,23 +409,14 @@ func (s *session) showCommands() {
 	if err != nil {
 		return // the host has no completions
 	}
-	var answer struct {
-		Items []struct {
-			InsertText string          `json:"insertText"`
-			Attachment json.RawMessage `json:"attachment"`
-		} `json:"items"`
-	}
-	if json.Unmarshal(result, &answer) != nil {
-		return
-	}
 	list := []acp.AvailableCommand{}
-	for _, item := range answer.Items {
-		name, ok := strings.CutPrefix(strings.TrimSpace(item.InsertText), "/")
+	for _, item := range ahp.ElementsOf(ahp.RawOf(result, "items")) {
+		name, ok := strings.CutPrefix(strings.TrimSpace(ahp.TextOf(item.Raw, "insertText")), "/")
 		if !ok || name == "" || strings.Contains(name, " ") {
 			continue
 		}
-		command := acp.AvailableCommand{Name: name, Description: ahp.TextOf(item.Attachment, "_meta", "description")}
-		if hint := ahp.TextOf(item.Attachment, "_meta", "hint"); hint != "" {
+		command := acp.AvailableCommand{Name: name, Description: ahp.TextOf(item.Raw, "attachment", "_meta", "description")}
+		if hint := ahp.TextOf(item.Raw, "attachment", "_meta", "hint"); hint != "" {
 			command.Input = &acp.AvailableCommandInput{Hint: hint}
 		}
 		list = append(list, command)

@@ -226,10 +226,7 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 	if id == "" {
 		return errors.New("the session has no modes")
 	}
-	value, err := json.Marshal(mode)
-	if err != nil {
-		return err
-	}
+	value, _ := json.Marshal(mode) // a string always marshals
 	return s.setOption(ctx, id, value)
 }
 

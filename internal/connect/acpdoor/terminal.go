@@ -108,20 +108,9 @@ func (v *terminal) subscribe() (state json.RawMessage, seq int64, err error) {
 
 // show shows the terminal's state at seq, and the later actions.
 func (v *terminal) show(raw json.RawMessage, seq int64) {
-	var state struct {
-		Content []struct {
-			Value  string `json:"value"`
-			Output string `json:"output"`
-		} `json:"content"`
-		Lifecycle *struct {
-			Status   string          `json:"status"`
-			ExitCode json.RawMessage `json:"exitCode"`
-		} `json:"lifecycle"`
-	}
-	_ = json.Unmarshal(raw, &state) // without a readable state, there is no output
 	var text strings.Builder
-	for _, part := range state.Content {
-		text.WriteString(part.Value + part.Output)
+	for _, part := range ahp.ElementsOf(ahp.RawOf(raw, "content")) {
+		text.WriteString(ahp.TextOf(part.Raw, "value") + ahp.TextOf(part.Raw, "output"))
 	}
 	more := text.String()
 	switch i := strings.LastIndex(more, string(v.output)); { // after an interruption, the editor has the beginning
@@ -131,8 +120,8 @@ func (v *terminal) show(raw json.RawMessage, seq int64) {
 		more = more[i+len(v.output):]
 	}
 	v.write(more)
-	if l := state.Lifecycle; l != nil && l.Status == "exited" {
-		v.exited(l.ExitCode)
+	if ahp.TextOf(raw, "lifecycle", "status") == "exited" {
+		v.exited(ahp.RawOf(raw, "lifecycle", "exitCode"))
 	}
 	for _, a := range v.early {
 		if a.Seq > seq {
@@ -149,28 +138,20 @@ func (v *terminal) take(a client.Action) {
 		}
 		return
 	}
-	var act struct {
-		Type     string          `json:"type"`
-		Data     string          `json:"data"`
-		ExitCode json.RawMessage `json:"exitCode"`
-	}
-	if v.gone || json.Unmarshal(a.Raw, &act) != nil || a.Rejected != "" {
+	if v.gone || a.Rejected != "" {
 		return
 	}
-	switch act.Type {
+	switch ahp.TextOf(a.Raw, "type") {
 	case "terminal/data":
-		v.write(act.Data)
+		v.write(ahp.TextOf(a.Raw, "data"))
 	case "terminal/exited":
-		v.exited(act.ExitCode)
+		v.exited(ahp.RawOf(a.Raw, "exitCode"))
 	}
 }
 
 func (v *terminal) meta(member string, more map[string]any) json.RawMessage {
 	more["terminal_id"] = v.uri
-	text, err := json.Marshal(map[string]any{member: more})
-	if err != nil {
-		return nil // strings and numbers always marshal
-	}
+	text, _ := json.Marshal(map[string]any{member: more}) // strings and numbers always marshal
 	return text
 }
 
@@ -198,7 +179,7 @@ func (v *terminal) write(data string) {
 }
 
 // exited shows that the program has ended, if the editor shows terminals.
-func (v *terminal) exited(code json.RawMessage) {
+func (v *terminal) exited(code []byte) {
 	if v.member != "" {
 		said := map[string]any{"exit_code": nil, "signal": nil}
 		if n, err := ahp.Integer(code); err == nil && code != nil { // a host may write 1.0 for 1

@@ -377,13 +377,9 @@ func (t *tool) isPlan() bool { return t.call.Name == "todo" }
 
 // plan returns the steps of a plan, nil for other tool calls.
 func (t *tool) plan() (entries []acp.PlanEntry) {
-	if input, ok := ahp.Text(t.call.Input); ok && entries == nil {
-		if entries = listed(input); entries != nil {
-			return entries
-		}
-	}
-	if !t.isPlan() {
-		return nil
+	input, _ := ahp.Text(t.call.Input)
+	if entries = listed(input); entries != nil || !t.isPlan() {
+		return entries
 	}
 	for _, item := range ahp.ElementsOf(t.call.Content) {
 		for line := range strings.Lines(ahp.TextOf(item.Raw, "text")) {

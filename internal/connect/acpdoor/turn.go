@@ -95,12 +95,8 @@ func (s *session) beginTurn(act action) {
 // showTurn shows what the editor does not have of a turn.
 func (s *session) showTurn(t *client.Turn) {
 	if s.turn == nil || s.turn.id != t.ID {
-		mine := false
-		for _, p := range s.prompts {
-			mine = mine || p.turn == t.ID
-		}
 		s.startTurn(t.ID)
-		if !mine {
+		if !slices.ContainsFunc(s.prompts, func(p *prompt) bool { return p.turn == t.ID }) {
 			s.showMessage(t.ID, &t.Message)
 		}
 	}
@@ -181,23 +177,16 @@ func (v *turn) afterReads(f func()) {
 }
 
 func (ending) usage(raw json.RawMessage, p *prompt) {
-	var u struct {
-		Input  ahp.Int `json:"inputTokens"`
-		Output ahp.Int `json:"outputTokens"`
-		Cached ahp.Int `json:"cacheReadTokens"`
-		Meta   struct {
-			Thought ahp.Int `json:"thoughtTokens"`
-		} `json:"_meta"`
-	}
-	if raw == nil || json.Unmarshal(raw, &u) != nil {
+	if raw == nil {
 		return
 	}
-	input, output, cached, thought := int64(u.Input), int64(u.Output), int64(u.Cached), int64(u.Meta.Thought)
+	number := func(path ...string) int64 { return ahp.IntegerOf(ahp.RawOf(raw, path...)) }
+	input, output := number("inputTokens"), number("outputTokens")
 	p.usage = &acp.Usage{InputTokens: input, OutputTokens: output, TotalTokens: input + output}
-	if cached > 0 {
+	if cached := number("cacheReadTokens"); cached > 0 {
 		p.usage.CachedReadTokens = &cached
 	}
-	if thought > 0 {
+	if thought := number("_meta", "thoughtTokens"); thought > 0 {
 		p.usage.ThoughtTokens = &thought
 	}
 }

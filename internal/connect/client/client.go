@@ -196,16 +196,11 @@ func (c *Client) SubscribeAt(ctx context.Context, channel string) (state json.Ra
 	if err != nil {
 		return nil, 0, err
 	}
-	var answer struct {
-		Snapshot *struct {
-			State   json.RawMessage `json:"state"`
-			FromSeq ahp.Int         `json:"fromSeq"`
-		} `json:"snapshot"`
-	}
-	if err := json.Unmarshal(result, &answer); err != nil || answer.Snapshot == nil {
+	snapshot := ahp.RawOf(result, "snapshot")
+	if !ahp.IsObject(snapshot) {
 		return nil, 0, fmt.Errorf("%s has no state", channel)
 	}
-	return answer.Snapshot.State, int64(answer.Snapshot.FromSeq), nil
+	return ahp.RawOf(snapshot, "state"), ahp.IntegerOf(ahp.RawOf(snapshot, "fromSeq")), nil
 }
 
 // unsubscribeTime bounds the sending of an unsubscribe.

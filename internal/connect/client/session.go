@@ -113,9 +113,12 @@ type Chat struct {
 	Active *Turn  `json:"activeTurn"`
 	Older  string `json:"turnsNextCursor"` // cursor for fetchTurns to get earlier turns; "": there are none
 
-	Queued []struct {
-		ID string `json:"id"`
-	} `json:"queuedMessages"`
+	Queued []Queued `json:"queuedMessages"`
+}
+
+// A Queued is a message that waits for the end of a turn.
+type Queued struct {
+	ID string `json:"id"`
 }
 
 // A Turn is a message and its answer.
