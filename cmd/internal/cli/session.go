@@ -25,7 +25,7 @@ const (
 
 // errRefused reports a host's error answer.
 type errRefused struct {
-	Code    ahp.Int
+	Code    int64
 	Message string
 }
 
@@ -100,20 +100,14 @@ func ask(ctx context.Context, ws *websocket.Conn, method string, params any) (js
 		if err != nil {
 			return nil, err
 		}
-		var answer struct {
-			ID     json.RawMessage
-			Method string
-			Result json.RawMessage
-			Error  *errRefused
-		}
-		switch err := json.Unmarshal(frame, &answer); {
+		switch env, err := ahp.Peek(frame); {
 		case err != nil:
 			return nil, err
-		case answer.Method != "" || string(answer.ID) != `"`+method+`"`:
-		case answer.Error != nil:
-			return nil, answer.Error
+		case env.Kind != ahp.Response || string(env.ID) != `"`+method+`"`:
+		case env.Error != nil:
+			return nil, &errRefused{ahp.IntegerOf(ahp.RawOf(env.Error, "code")), ahp.TextOf(env.Error, "message")}
 		default:
-			return answer.Result, nil
+			return env.Result, nil
 		}
 	}
 }
