@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -265,14 +266,7 @@ func (set *shareSet) expire(now bool) {
 }
 
 // holds reports whether the client has an epoch's key. The mutex is held.
-func (s *sealing) holds(epoch uint32) bool {
-	for i := len(s.epochs) - 1; i >= 0; i-- {
-		if s.epochs[i] == epoch {
-			return true
-		}
-	}
-	return false
-}
+func (s *sealing) holds(epoch uint32) bool { return slices.Contains(s.epochs, epoch) }
 
 // gave records that the client has an epoch's key. The mutex is held.
 func (s *sealing) gave(epoch uint32) {
