@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"mime"
 	"net/http"
@@ -71,40 +70,24 @@ func (c *canvasContent) contentType() string {
 
 // readContent decodes the host's response. If that fails, it returns the HTTP status and an error.
 func readContent(response []byte) (canvasContent, int, error) {
-	var answer struct {
-		Result struct {
-			Contents []struct {
-				MimeType string
-				Text     *string
-				Blob     *string
-			}
-		}
-		Error *struct {
-			Code    ahp.Int
-			Message string
-		}
+	if failure := ahp.RawOf(response, "error"); !ahp.IsNone(failure) {
+		return canvasContent{}, statusOfCode(ahp.IntegerOf(ahp.RawOf(failure, "code"))), errors.New(ahp.TextOf(failure, "message"))
 	}
-	err := json.Unmarshal(response, &answer)
-	switch {
-	case err != nil:
-	case answer.Error != nil:
-		return canvasContent{}, statusOfCode(answer.Error.Code), errors.New(answer.Error.Message)
-	case len(answer.Result.Contents) == 0:
-	case answer.Result.Contents[0].Text != nil:
-		c := answer.Result.Contents[0]
-		return canvasContent{c.MimeType, []byte(*c.Text)}, 0, nil
-	case answer.Result.Contents[0].Blob != nil:
-		c := answer.Result.Contents[0]
-		data, err := base64.StdEncoding.DecodeString(*c.Blob)
-		if err == nil {
-			return canvasContent{c.MimeType, data}, 0, nil
+	if list := ahp.ElementsOf(ahp.RawOf(response, "result", "contents")); len(list) > 0 {
+		content, mimeType := list[0].Raw, ahp.TextOf(list[0].Raw, "mimeType")
+		if text, ok := ahp.Text(ahp.RawOf(content, "text")); ok {
+			return canvasContent{mimeType, []byte(text)}, 0, nil
+		}
+		blob, ok := ahp.Text(ahp.RawOf(content, "blob"))
+		if data, err := base64.StdEncoding.DecodeString(blob); ok && err == nil {
+			return canvasContent{mimeType, data}, 0, nil
 		}
 	}
 	return canvasContent{}, http.StatusBadGateway, errors.New("the host's response contains no content")
 }
 
 // statusOfCode returns the HTTP status for an AHP error code.
-func statusOfCode(code ahp.Int) int {
+func statusOfCode(code int64) int {
 	switch code {
 	case ahp.CodeInvalidParams:
 		return http.StatusBadRequest

@@ -446,10 +446,8 @@ func (s *signIn) finish(ctx context.Context, code deviceCode) error {
 		err := s.post(ctx, s.server.Token, url.Values{"grant_type": {deviceGrant}, "device_code": {code.Device}}, &granted)
 		var refused *oauthError
 		switch {
-		case err == nil && granted.Token != "":
-			return s.give(ctx, granted.Token)
 		case err == nil:
-			return fmt.Errorf("%s has given no token", siteOf(s.server.Issuer))
+			return s.give(ctx, granted.Token)
 		case !errors.As(err, &refused): // no answer: RFC 8628, section 3.5
 			pause = min(2*pause, time.Minute)
 		case refused.Code == "authorization_pending":
@@ -463,8 +461,11 @@ func (s *signIn) finish(ctx context.Context, code deviceCode) error {
 	}
 }
 
-// give sends the token to the host, as the client's authenticate.
+// give sends the server's token to the host, as the client's authenticate.
 func (s *signIn) give(ctx context.Context, token string) error {
+	if token == "" {
+		return fmt.Errorf("%s has given no token", siteOf(s.server.Issuer))
+	}
 	answer, err := s.conn.ask(ctx, "authenticate", map[string]string{"channel": ahp.RootChannel, "resource": s.resource, "token": token})
 	if err != nil {
 		return err

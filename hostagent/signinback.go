@@ -172,8 +172,5 @@ func (s *signIn) finishBack(ctx context.Context, redirect, verifier string) erro
 	if err := s.post(ctx, s.server.Token, form, &granted); err != nil {
 		return err
 	}
-	if granted.Token == "" {
-		return fmt.Errorf("%s has given no token", siteOf(s.server.Issuer))
-	}
 	return s.give(ctx, granted.Token)
 }
