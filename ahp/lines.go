@@ -38,11 +38,8 @@ func (r *LineReader) Whole() bool {
 // it. Input that ends without a line break is an incomplete frame, and is dropped. A line
 // above the limit is skipped; the error is then a [*LongLine].
 func (r *LineReader) Next() ([]byte, error) {
-	for r.rest {
-		_, err := r.In.ReadSlice('\n')
-		if r.rest = errors.Is(err, bufio.ErrBufferFull); err != nil && !r.rest {
-			return nil, err
-		}
+	if err := r.readRest(); err != nil {
+		return nil, err
 	}
 	var line []byte
 	for {
@@ -72,6 +69,17 @@ func (r *LineReader) Next() ([]byte, error) {
 			return nil, err
 		}
 	}
+}
+
+// readRest reads a long line to its end.
+func (r *LineReader) readRest() error {
+	for r.rest {
+		_, err := r.In.ReadSlice('\n')
+		if r.rest = errors.Is(err, bufio.ErrBufferFull); err != nil && !r.rest {
+			return err
+		}
+	}
+	return nil
 }
 
 // skip reads a line above the limit to its end, or until its envelope is invalid. piece
