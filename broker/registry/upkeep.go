@@ -1,12 +1,13 @@
 package registry
 
 import (
-	"ahprelay/broker"
 	"context"
 	"errors"
 	"maps"
 	"net"
 	"time"
+
+	"ahprelay/broker"
 )
 
 // tidyAtOnce bounds the number of leases, and of revocations, that a single call of tidyStore
