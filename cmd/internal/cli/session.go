@@ -31,8 +31,8 @@ type errRefused struct {
 
 func (e *errRefused) Error() string { return e.Message }
 
-// CheckSession returns an error if an online host does not know a session, or is sealed.
-// It connects to the host through the relay at a base URL, with a client's token. Without
+// CheckSession returns an error if an online host does not know a session, refuses the
+// client, or is sealed. It connects to the host through the relay at a base URL, with a client's token. Without
 // an answer, the session counts as known.
 func CheckSession(ctx context.Context, client *http.Client, relay, token, host, session string) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
@@ -48,10 +48,14 @@ func CheckSession(ctx context.Context, client *http.Client, relay, token, host, 
 	const root = "ahp-root://"
 	id := "share-" + rand.Text()[:8]
 	if _, err := ask(ctx, ws, "initialize", map[string]any{"channel": root, "clientId": id, "protocolVersions": json.RawMessage(watch.Versions)}); err != nil {
-		if closed, ok := errors.AsType[websocket.CloseError](err); ok && ahp.CloseCode(closed.Code) == ahp.CloseForbidden && strings.Contains(closed.Reason, "host is sealed") {
+		switch closed, _ := errors.AsType[websocket.CloseError](err); {
+		case ahp.CloseCode(closed.Code) != ahp.CloseForbidden:
+			return nil
+		case strings.Contains(closed.Reason, "host is sealed"):
 			return fmt.Errorf("%s: host %s is sealed, so only the host-agent on its machine makes its links: run host-agent share there, with --control if that host-agent has this flag", session, host)
+		default:
+			return fmt.Errorf("%s: host %s refuses viewers: %s", session, host, closed.Reason)
 		}
-		return nil
 	}
 	var refused *errRefused
 	if _, err := ask(ctx, ws, "subscribe", map[string]any{"channel": session}); !errors.As(err, &refused) || refused.Code == ahp.CodeAuthRequired {

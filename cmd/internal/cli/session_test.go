@@ -83,3 +83,19 @@ func TestSealedHostIsNamed(t *testing.T) {
 		t.Errorf("the check of a sealed host's session ends with %v; want an error that names the session, the host and the command", err)
 	}
 }
+
+// TestRefusedViewerIsNamed has a host-agent refuse the link's first viewer, as for a private session. The check must fail
+// with the reason: otherwise share would print a link that admits no viewer.
+func TestRefusedViewerIsNamed(t *testing.T) {
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err == nil {
+			_ = ws.Close(websocket.StatusCode(ahp.CloseForbidden), "forbidden: the session is private")
+		}
+	}))
+	defer host.Close()
+	err := CheckSession(t.Context(), http.DefaultClient, host.URL, "token", "laptop", "x:/1")
+	if err == nil || !strings.HasPrefix(err.Error(), "x:/1: host laptop refuses") || !strings.Contains(err.Error(), "the session is private") {
+		t.Errorf("the check of a session whose viewers are refused ends with %v; want an error that names the session, the host and the reason", err)
+	}
+}
