@@ -210,6 +210,15 @@ func TestPreviewOutlivesItsTokenOnlyWithAClient(t *testing.T) {
 	}
 }
 
+// TestCutCharacterInContent reads a page of a host that has cut a text in the middle of a character, as JavaScript can. The
+// browser must get the page, with a replacement character there.
+func TestCutCharacterInContent(t *testing.T) {
+	content, status, err := readContent([]byte(`{"jsonrpc":"2.0","id":1,"result":{"contents":[{"mimeType":"text/html","text":"<p>cut: \ud83d</p>"}]}}`))
+	if want := "<p>cut: \ufffd</p>"; err != nil || string(content.data) != want {
+		t.Errorf("the browser gets HTTP %d, %v, %q; want %q", status, err, content.data, want)
+	}
+}
+
 // TestHostsErrorInAnyNotation reads a host's refusal to give a canvas's content, with the code as an integer and as floating
 // point. The browser must get the status for this code, and the host's text.
 func TestHostsErrorInAnyNotation(t *testing.T) {

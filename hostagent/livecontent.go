@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"mime"
 	"net/http"
@@ -75,7 +76,8 @@ func readContent(response []byte) (canvasContent, int, error) {
 	}
 	if list := ahp.ElementsOf(ahp.RawOf(response, "result", "contents")); len(list) > 0 {
 		content, mimeType := list[0].Raw, ahp.TextOf(list[0].Raw, "mimeType")
-		if text, ok := ahp.Text(ahp.RawOf(content, "text")); ok {
+		var text string // a page may have half of a surrogate pair, which ahp.Text refuses
+		if raw := ahp.RawOf(content, "text"); !ahp.IsNone(raw) && json.Unmarshal(raw, &text) == nil {
 			return canvasContent{mimeType, []byte(text)}, 0, nil
 		}
 		blob, ok := ahp.Text(ahp.RawOf(content, "blob"))
