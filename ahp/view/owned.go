@@ -159,6 +159,21 @@ func (h *Host) Owners(uri string) (list []string) {
 	return list
 }
 
+// FormerOwners returns the channels to which a terminal belongs or has belonged, according to the
+// host. Its content may be from that time.
+func (h *Host) FormerOwners(uri string) (list []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if o, ok := h.owned.Get(h.key(uri)); ok {
+		for _, l := range o.links {
+			if l.thing == Terminal {
+				list = append(list, l.of)
+			}
+		}
+	}
+	return list
+}
+
 // Forgot reports whether the host has named more URIs than a Host remembers. Then a URI without
 // known owners may have some.
 func (h *Host) Forgot() bool { return h.forgot.Load() }

@@ -95,7 +95,8 @@ func (r *reach) objection(uri string) error {
 	return nil
 }
 
-// hides reports whether a URI is a hidden channel, lies below one, or belongs to one. It
+// hides reports whether a URI is a hidden channel, lies below one, or belongs to one. A
+// terminal stays hidden when it has left a hidden session, because it shows that session's output. It
 // returns true for a URI without canonical form, because a host could read that as any
 // URI, and for a channel of a forgotten session, until the host names the channel again.
 func (r *reach) hides(uri string, seen map[string]bool) bool {
@@ -112,7 +113,8 @@ func (r *reach) hides(uri string, seen map[string]bool) bool {
 		return true
 	}
 	return above(plain, func(u string) bool {
-		return r.hidden[u] || slices.ContainsFunc(r.host.Owners(u), func(owner string) bool { return !isFile(owner) && r.hides(owner, seen) })
+		owners := append(r.host.Owners(u), r.host.FormerOwners(u)...)
+		return r.hidden[u] || slices.ContainsFunc(owners, func(owner string) bool { return !isFile(owner) && r.hides(owner, seen) })
 	}) || len(sessions) == 0 && r.forgotten(plain)
 }
 

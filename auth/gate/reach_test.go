@@ -381,6 +381,25 @@ func TestTerminalsNeedTheirOwnClaim(t *testing.T) {
 	c.want("notification of a terminal that a client has taken from the session", c.hears(mine), false)
 }
 
+// TestTakenTerminalsStayHidden has a client take a private session's terminal, and then the host itself give it away. A client
+// that may not see the session must not see the terminal, which has the session's output.
+func TestTakenTerminalsStayHidden(t *testing.T) {
+	policy := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
+	policy.Hidden = []string{"mock:/2"}
+	c := of(t, policy)
+	says := func(claim string, seq int, more string) {
+		c.host(fmt.Sprintf(`{"method":"action","params":{"channel":"term:/1","action":{"type":"terminal/claimed","claim":%s},"serverSeq":%d%s}}`, claim, seq, more))
+	}
+	says(`{"kind":"session","session":"mock:/2"}`, 5, "")
+	c.want("a private session's terminal", c.subscribes("term:/1"), false)
+	says(`{"kind":"client","clientId":"window"}`, 6, `,"origin":{"clientId":"window","clientSeq":1}`)
+	c.want("its terminal that a client has taken", c.subscribes("term:/1"), false)
+	c.want("output of this terminal", c.hears("term:/1"), false)
+	says(`{"kind":"client","clientId":"window"}`, 7, "")
+	c.want("its terminal that the host has given away", c.subscribes("term:/1"), false)
+	c.want("another terminal", c.subscribes("term:/2"), true)
+}
+
 // TestRootShowsOnlyTheReach has the host send the root's state, lists and actions. A client limited
 // to one session must see only this session's parts.
 func TestRootShowsOnlyTheReach(t *testing.T) {
