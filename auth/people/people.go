@@ -250,6 +250,15 @@ func all[T any](s Store, prefix string) (list map[string]T, err error) {
 	return list, err
 }
 
+// exceptDamaged returns the error of [all], or nil if it is about damaged records: one of these must not
+// stop all others.
+func exceptDamaged(err error) error {
+	if errors.Is(err, errDamaged) {
+		return nil
+	}
+	return err
+}
+
 func get[T any](s Store, key string) (one T, err error) {
 	raw, err := s.Get(key)
 	switch {
@@ -274,7 +283,7 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 		return "", err
 	}
 	there, err := all[Invite](d.store, invitePrefix)
-	if err != nil {
+	if err := exceptDamaged(err); err != nil {
 		return "", err
 	}
 	out := 0
@@ -476,7 +485,7 @@ func (d *Directory) add(device Device, room func(tenant string) error) (Device, 
 		return Device{}, err
 	}
 	theirs, err := d.Devices(device.Tenant, device.Subject)
-	if err != nil {
+	if err := exceptDamaged(err); err != nil {
 		return Device{}, err
 	}
 	for _, known := range theirs {

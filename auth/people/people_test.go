@@ -132,6 +132,35 @@ func TestUnreadableRecordStopsNoLink(t *testing.T) {
 	}
 }
 
+// TestUnreadableRecordStopsNoInvitation stores a device, an invitation and a request that no program of this version can
+// read. Others must still be invited, listed and admitted, and requests for approval must be found.
+func TestUnreadableRecordStopsNoInvitation(t *testing.T) {
+	for _, prefix := range []string{devicePrefix, invitePrefix, requestPrefix} {
+		store := new(memstore.Store)
+		d := NewDirectory(store)
+		if err := store.Update(prefix+"broken", func([]byte) ([]byte, error) { return []byte(`{"tenant":1,"person":1,"name":1}`), nil }); err != nil {
+			t.Fatal(err)
+		}
+		secret, err := d.Invite(Invite{Person: owner(), Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatalf("beside an unreadable %s, an invitation: %v; want no error", prefix, err)
+		}
+		open, err := d.Invites(owner().Tenant)
+		if len(open) != 1 || err != nil {
+			t.Fatalf("beside an unreadable %s, %d open invitations, %v; want 1 and no error", prefix, len(open), err)
+		}
+		if _, err := d.Accept(secret, Device{Key: newKey(t)}); err != nil {
+			t.Errorf("beside an unreadable %s, a device is admitted with %v; want no error", prefix, err)
+		}
+		if err := d.Withdraw(owner().Tenant, open[0].ID); !errors.Is(err, ErrNone) {
+			t.Errorf("beside an unreadable %s, a used invitation is withdrawn with %v; want ErrNone", prefix, err)
+		}
+		if _, err := d.Find("none", nil); !errors.Is(err, ErrNone) {
+			t.Errorf("beside an unreadable %s, a request that does not exist is found with %v; want ErrNone", prefix, err)
+		}
+	}
+}
+
 // BenchmarkFollow follows a link that does not exist, as a stranger may, beside 32,768 links.
 func BenchmarkFollow(b *testing.B) {
 	store := new(memstore.Store)

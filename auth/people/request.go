@@ -174,7 +174,7 @@ func (d *Directory) makeRoom(r *Request) error {
 // expired requests.
 func (d *Directory) requests() (waiting map[string]Request, err error) {
 	found, err := all[Request](d.store, requestPrefix)
-	if err != nil {
+	if err := exceptDamaged(err); err != nil {
 		return nil, err
 	}
 	for key, r := range found {

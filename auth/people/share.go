@@ -98,14 +98,11 @@ func (d *Directory) Follow(secret string) (Share, error) {
 // those of all people in the tenant.
 func (d *Directory) Shares(tenant, by string) ([]Share, error) {
 	found, err := all[Share](d.store, sharePrefix)
-	if errors.Is(err, errDamaged) { // one damaged record must not stop all others
-		err = nil
-	}
 	list := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(s Share) bool {
 		return d.now().After(s.Expires) || s.Tenant != tenant || by != "" && s.By != by || d.Revoked(tenant, s.Origins)
 	})
 	slices.SortFunc(list, func(a, b Share) int { return b.Made.Compare(a.Made) })
-	return list, err
+	return list, exceptDamaged(err)
 }
 
 // EndShares deletes expired shares. It returns the deleted shares, without those that a
@@ -141,14 +138,14 @@ func (d *Directory) Invites(tenant string) (list []OpenInvite, err error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b OpenInvite) int { return cmp.Or(b.Expires.Compare(a.Expires), strings.Compare(a.ID, b.ID)) })
-	return list, errors.Join(err, e)
+	return list, errors.Join(exceptDamaged(err), e)
 }
 
 // Withdraw deletes an open invitation. It returns ErrNone if the invitation was used or
 // has expired.
 func (d *Directory) Withdraw(tenant, id string) error {
 	found, err := all[Invite](d.store, invitePrefix)
-	if err != nil {
+	if err := exceptDamaged(err); err != nil {
 		return err
 	}
 	for key := range found {
