@@ -47,6 +47,9 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 	if errors.Is(err, errNoRelay) {
 		return c.forNextStart(ask, err)
 	}
+	if refused, ok := errors.AsType[*refusedCommand](err); ok && refused.status == http.StatusInternalServerError {
+		return err // revoked, but not saved
+	}
 	if err != nil {
 		return fmt.Errorf("nothing is revoked: %w", err)
 	}

@@ -85,6 +85,13 @@ func TestRevokeWorksWithAndWithoutARelay(t *testing.T) {
 	if out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop"); err == nil || !strings.Contains(err.Error(), "nothing is revoked: a relay uses") {
 		t.Errorf("revoke beside a relay that runs elsewhere: %q, %v; want nothing is revoked", out, err)
 	}
+	unsaved := filepath.Join(dir, "revocations.json") // as a directory, it cannot be replaced
+	if err := errors.Join(os.Remove(unsaved), os.Mkdir(unsaved, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", url, "--token", "UNSAVED"); err == nil || !strings.HasPrefix(err.Error(), "revoked, but") {
+		t.Errorf("revoke at a relay that cannot save it = %q, %v; want an error that says that it is revoked", out, err)
+	}
 }
 
 func TestUnclearRevocationsAreRefused(t *testing.T) {

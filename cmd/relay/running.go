@@ -126,13 +126,21 @@ func (r *runningRelay) operate(ctx context.Context, method, path, name string, b
 		if json.Unmarshal(text, &refusal) != nil || refusal.Error == "" {
 			return r.notRelay(status)
 		}
-		return errors.New(refusal.Error)
+		return &refusedCommand{status, refusal.Error}
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return fmt.Errorf("%w: %w", r.notRelay(status), err)
 	}
 	return nil
 }
+
+// A refusedCommand is a relay's error answer to a command.
+type refusedCommand struct {
+	status int // of HTTP
+	text   string
+}
+
+func (e *refusedCommand) Error() string { return e.text }
 
 func (r *runningRelay) differentKeys() error {
 	return fmt.Errorf("the relay at %s has different keys than %s; give its own --data-dir, or the address of this directory's relay with --relay", r.at.URL, r.dataDir)
