@@ -116,7 +116,7 @@ func (s *Service) withVariables() (note string) {
 			note += " The service does not get " + name + ", because it contains a password."
 		case strings.HasSuffix(name, "_HEADERS"):
 			note += " The service does not get " + name + ", because it may contain a password."
-		case name == "SSL_CERT_FILE":
+		case name == "SSL_CERT_FILE", strings.HasSuffix(name, "_CERTIFICATE"), strings.HasSuffix(name, "_CLIENT_KEY"):
 			s.Env[name] = kong.ExpandPath(value)
 		case name == "SSL_CERT_DIR":
 			s.Env[name] = absolute(value)

@@ -72,4 +72,11 @@ func TestServiceFindsTheCertificates(t *testing.T) {
 	if got, want := s.Env["SSL_CERT_FILE"]+" "+s.Env["SSL_CERT_DIR"], here+"/ca.pem "+here+"/certs:/etc/ssl/certs"; got != want {
 		t.Errorf("SSL_CERT_FILE and SSL_CERT_DIR of the service are %s; want %s", got, want)
 	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_KEY"} {
+		t.Setenv(name, "otel.pem")
+		s.withVariables()
+		if got, want := s.Env[name], here+"/otel.pem"; got != want {
+			t.Errorf("%s of the service is %s; want %s", name, got, want)
+		}
+	}
 }
