@@ -27,12 +27,12 @@ import (
 
 // TestShareNeedsASession shares a session that the host does not have: share fails, and
 // no link exists afterwards. For a session that the host has, share prints a link, but not
-// with the lifetime 0.
+// with the lifetime 0, and not when the session is private.
 func TestShareNeedsASession(t *testing.T) {
 	t.Parallel()
 	relay, token, _, stop := runHostAgent(t)
 	grant, err := relay.Keys().Tokens().IssueClient(auth.Client{
-		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +71,15 @@ func TestShareNeedsASession(t *testing.T) {
 	at[1] = controls(t, relay.URL())
 	if out, err := agent(t.Context(), t, append([]string{"share", "demo:/1", "--no-qr"}, at...)...); err != nil || !strings.Contains(out, "[2Js#") || strings.Contains(out, "\x1b") {
 		t.Errorf("share at a relay that sends control characters = %q, %v; want the link without them", out, err)
+	}
+	for _, method := range []string{"subscribe", "relay/private"} {
+		if _, err := client.Call(t.Context(), method, map[string]any{"channel": "demo:/1", "private": true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at[1] = relay.URL()
+	if out, err := agent(t.Context(), t, append([]string{"share", "demo:/1", "--no-qr"}, at...)...); err == nil || out != "" || !strings.Contains(err.Error(), "the session is private") {
+		t.Errorf("share of a private session = %q, %v; want an error that says so", out, err)
 	}
 	stop()
 }
