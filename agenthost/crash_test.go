@@ -94,6 +94,44 @@ func TestSteeringMessageWaitsForTheAgent(t *testing.T) {
 	}
 }
 
+// TestSteeringMessageReachesAnAgentThatGoesOnByItself sends a steering message while the agent works without a prompt. The agent
+// must get it at once: such a turn lasts until the agent is quiet.
+func TestSteeringMessageReachesAnAgentThatGoesOnByItself(t *testing.T) {
+	opened := make(chan *agenthost.Chat, 1)
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		opened <- chat
+		return steeredConversation{&fakeConversation{id: "c1", chat: chat}}, nil
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	turn, err := (<-opened).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"steering","id":"m","message":{"text":"more"}}`)
+	c.dispatch(fakeChat, `{"type":"chat/draftChanged"}`)
+	part, taken := "", false
+	for kind := any(nil); kind != "chat/draftChanged"; {
+		action, _ := c.envelope()["action"].(map[string]any)
+		switch kind = action["type"]; kind {
+		case "chat/pendingMessageRemoved":
+			taken = true
+		case "chat/responsePart":
+			part = fmt.Sprint(action["part"])
+		}
+	}
+	if !taken {
+		t.Fatal("the message waits; want it given to the agent")
+	}
+	if part == "" {
+		part = fmt.Sprint(c.until("chat/responsePart")["part"])
+	}
+	if !strings.Contains(part, "steered: more") {
+		t.Errorf("the turn has the part %s; want steered: more", part)
+	}
+	turn.End(agenthost.End{}, nil)
+}
+
 // TestMessageWithTheAgentWaitsNoLonger copies the storage after the agent has got a waiting message. A new
 // host with the copy must not have the message a second time.
 func TestMessageWithTheAgentWaitsNoLonger(t *testing.T) {

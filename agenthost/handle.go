@@ -91,7 +91,7 @@ func (c *Chat) Begin() (*Turn, error) {
 		a := turnStarted(h, encode(message), "")
 		ch.applyLocked(a, own(ch.uri, a))
 		begun = newTurn(ch, ch.active, false)
-		begun.unasked = true
+		begun.unasked, begun.prompted = true, true // the agent works already
 		c.seat.turn, c.seat.used = begun, true
 	})
 	if begun == nil {
