@@ -62,7 +62,7 @@ type (
 // A [Conversation] may also have these capabilities.
 type (
 	// A Steerer accepts messages during a turn, after it has called [Turn.Prompted]. Without Steer, such a message becomes
-	// the conversation's next prompt, also if Steer returns [ErrEnded], or an error after the turn's end.
+	// the conversation's next prompt, also if Steer returns an error.
 	Steerer interface {
 		Steer(ctx context.Context, prompt Prompt, turn *Turn) error
 	}

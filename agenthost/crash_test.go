@@ -25,17 +25,27 @@ func (c steeredConversation) Steer(_ context.Context, p agenthost.Prompt, turn *
 	return nil
 }
 
-// A lateConversation refuses messages when their turn has ended.
-type lateConversation struct{ *fakeConversation }
+// A lateConversation refuses messages, when their turn has ended or at once.
+type lateConversation struct {
+	*fakeConversation
+	atOnce bool
+}
 
-func (lateConversation) Steer(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) error {
-	<-turn.Context().Done()
+func (c lateConversation) Steer(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) error {
+	if !c.atOnce {
+		<-turn.Context().Done()
+	}
 	return errors.New("no turn")
 }
 
-// TestSteeringMessageBehindATurnIsThePrompt has an agent refuse a steering message, because its turn has ended meanwhile. The
+// TestRefusedSteeringMessageIsThePrompt has an agent refuse a steering message, during the turn or because it has ended. The
 // message must be the next prompt.
-func TestSteeringMessageBehindATurnIsThePrompt(t *testing.T) {
+func TestRefusedSteeringMessageIsThePrompt(t *testing.T) {
+	t.Run("behind the turn", func(t *testing.T) { refusedSteering(t, false) })
+	t.Run("during the turn", func(t *testing.T) { refusedSteering(t, true) })
+}
+
+func refusedSteering(t *testing.T, atOnce bool) {
 	proceed := make(chan bool)
 	prompt := func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		turn.Prompted()
@@ -45,7 +55,7 @@ func TestSteeringMessageBehindATurnIsThePrompt(t *testing.T) {
 	}
 	agent := newFake(prompt)
 	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
-		return lateConversation{&fakeConversation{id: "c1", chat: chat, prompt: prompt}}, nil
+		return lateConversation{&fakeConversation{id: "c1", chat: chat, prompt: prompt}, atOnce}, nil
 	}
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
 	defer close(proceed)
@@ -53,6 +63,9 @@ func TestSteeringMessageBehindATurnIsThePrompt(t *testing.T) {
 	c.until("chat/responsePart")
 	c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"steering","id":"m","message":{"text":"late"}}`)
 	c.until("chat/pendingMessageRemoved")
+	if atOnce {
+		c.until("chat/pendingMessageSet")
+	}
 	proceed <- true
 	c.until("chat/turnComplete")
 	if part := fmt.Sprint(c.until("chat/responsePart")["part"]); !strings.Contains(part, "prompt: late") {

@@ -82,7 +82,7 @@ func (ch *chat) steerLocked() {
 	ch.seat.steerLocked(m)
 }
 
-// waitAgainLocked makes a steering message wait again, because the agent's turn has ended before it has taken the message.
+// waitAgainLocked makes a steering message wait again, because the agent has not taken it.
 func (ch *chat) waitAgainLocked(m pendingMessage) {
 	kind := "steering"
 	if ch.steering == nil {

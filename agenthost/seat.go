@@ -404,21 +404,14 @@ func (st *seat) steers() bool {
 	return ok && st.turn != nil && st.turn.prompted
 }
 
-// steerLocked gives a message to the agent during its turn.
+// steerLocked gives a message to the agent during its turn. A message that the agent does not take waits again.
 func (st *seat) steerLocked(m pendingMessage) {
 	steerer, t := st.conv.(Steerer), st.turn
 	st.host.goLocked(func() {
-		err := steerer.Steer(t.ctx, promptOf(m.Message), t)
-		if err == nil {
-			return
+		if err := steerer.Steer(t.ctx, promptOf(m.Message), t); err != nil {
+			st.host.log.Info("steering message refused", "effect", "it waits for the turn's end", "chat", st.chat.uri, "error", err)
+			st.handle.update(func(ch *chat, _ *Host) { ch.waitAgainLocked(m) })
 		}
-		st.handle.update(func(ch *chat, _ *Host) {
-			if t.ended || errors.Is(err, ErrEnded) {
-				ch.waitAgainLocked(m)
-			} else {
-				t.noticeLocked("The agent did not take the message: " + err.Error())
-			}
-		})
 	})
 }
 
