@@ -253,6 +253,30 @@ func TestQueueGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
+// TestOldQueueStartsNoAgent starts a host with a message that waits since the previous run: two days later, and in a session that is
+// archived. No agent may work on it unseen; it must still wait.
+func TestOldQueueStartsNoAgent(t *testing.T) {
+	idle := newFake(func(ctx context.Context, _ agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+		<-ctx.Done()
+		return agenthost.End{}, nil
+	})
+	dir := t.TempDir()
+	c := talkTo(t, agenthost.Config{Storage: dir, Agents: []agenthost.Agent{idle}})
+	c.prompt("t1", "one")
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"queued","id":"m","message":{"text":"two"}}`)
+	c.until("chat/pendingMessageSet")
+	old := copyOf(t, dir)
+	c.dispatch(fakeSession, `{"type":"session/isArchivedChanged","isArchived":true}`)
+	c.until("session/isArchivedChanged")
+	for dir, after := range map[string]time.Duration{old: 48 * time.Hour, copyOf(t, dir): 0} {
+		now := func() time.Time { return time.Now().Add(after) }
+		state := reopen(t, agenthost.Config{Storage: dir, Now: now, Agents: []agenthost.Agent{idle}}).chatState()
+		if list, _ := state["queuedMessages"].([]any); len(list) != 1 || state["activeTurn"] != nil {
+			t.Errorf("%v after the previous run, %v waits, and the turn %v runs; want that the message waits, and no turn", after, list, state["activeTurn"])
+		}
+	}
+}
+
 // turnsFile returns the path of the file with the turns of the test's chat.
 func turnsFile(t *testing.T, dir string) string {
 	t.Helper()

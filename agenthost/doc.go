@@ -31,7 +31,8 @@
 // With [Config.Storage], sessions survive the host: see package transcript. A turn's action
 // is on disk before clients see it. If the host ends during a turn, the turn ends with an
 // error of the type interrupted, and messages that wait are given to the agent when the host
-// has started again. Turns of chats without subscribers are not in memory.
+// has started again, within a day and unless the session is archived. Turns of chats without
+// subscribers are not in memory.
 //
 // # Repositories
 //

@@ -240,7 +240,11 @@ type Starter interface {
 	Start(h *Host) func(ctx context.Context)
 }
 
-// startAgents calls Start of each agent that is a [Starter], and begins turns with the messages that wait.
+// maxQueued is how long after a turn's beginning the messages behind it go on after a restart of the host.
+const maxQueued = 24 * time.Hour
+
+// startAgents calls Start of each agent that is a [Starter], and begins turns with the messages that wait. Older messages, and those of
+// archived sessions, wait for the chat's next turn: no agent works unseen.
 func (ss *sessionTable) startAgents() {
 	h := ss.host
 	for _, a := range h.cfg.Agents {
@@ -255,7 +259,7 @@ func (ss *sessionTable) startAgents() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, ch := range h.chats {
-		if !h.closed {
+		if !h.closed && ch.session.status&statusArchived == 0 && h.cfg.Now().Sub(ch.modified) < maxQueued {
 			ch.nextLocked() // with a message that has waited since the previous run of the host
 		}
 	}
