@@ -349,6 +349,25 @@ func TestSteeredMessageJoinsTheTurn(t *testing.T) {
 	}
 }
 
+// TestSteeringCannotBypass steers an agent with a command that skips permissions, at a host whose owner has forbidden that. The agent
+// must not get it, and the command is refused as a prompt.
+func TestSteeringCannotBypass(t *testing.T) {
+	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "steer"}, func(c *Config) { c.NoBypass = true })
+	k := s.connect(t).begin(s, "s1", nil)
+	turn := k.prompt("slow")
+	k.until("chat/delta")
+	k.dispatch(k.chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "steering", "id": "p1", "message": map[string]any{"text": "/yolo"}})
+	k.until("chat/pendingMessageRemoved")
+	if got := fmt.Sprint(k.until("chat/pendingMessageSet", "chat/responsePart")); !strings.Contains(got, "pendingMessageSet") {
+		t.Fatalf("the command leads to %s; want that it waits", got)
+	}
+	k.cancel(turn)
+	k.until("chat/turnCancelled")
+	if end := k.end(); end != "error" || !strings.Contains(k.last(), "--no-bypass") {
+		t.Errorf("the turn of the command ends with %s: %s; want an error that names --no-bypass", end, k.last())
+	}
+}
+
 // TestCopiedConversationsGoOnApart copies a conversation. Both conversations then
 // continue at the same time, and neither has the other's messages.
 func TestCopiedConversationsGoOnApart(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 
 // Prompt implements [agenthost.Conversation].
 func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
-	if c.agent.cfg.NoBypass && isBypass(command(prompt.Text), "", "") {
+	if c.agent.forbids(prompt) {
 		return agenthost.End{}, errBypass
 	}
 	c.mu.Lock()
@@ -69,11 +69,19 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	return agenthost.End{Reason: agenthost.EndCancelled}, nil
 }
 
+// forbids reports whether a prompt is a command that skips permissions, and the host's owner has forbidden those.
+func (a *Agent) forbids(prompt agenthost.Prompt) bool {
+	return a.cfg.NoBypass && isBypass(command(prompt.Text), "", "")
+}
+
 // A steered conversation accepts messages during a turn.
 type steered struct{ *conversation }
 
 // Steer implements [agenthost.Steerer].
 func (c steered) Steer(_ context.Context, prompt agenthost.Prompt, turn *agenthost.Turn) error {
+	if c.agent.forbids(prompt) {
+		return errBypass
+	}
 	ctx, cancel := context.WithTimeout(c.life, answerTime) // the answer counts after the turn's end, too
 	defer cancel()
 	var refused error
