@@ -32,7 +32,7 @@ type Config struct {
 	NewID func() string
 
 	// ReplayBuffer bounds the actions that are kept for reconnecting clients, over all
-	// channels. They also have at most 64 MiB. Default: 1000.
+	// channels. They also have at most 8 MiB. Default: 1000.
 	ReplayBuffer int
 
 	// MaxFrame bounds a frame in each direction, in bytes. Default: 32 MiB.
