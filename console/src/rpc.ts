@@ -354,8 +354,10 @@ export class Connection {
     } catch (err) {
       // A host that has restarted does not know its clients.
       if (!(err instanceof RpcError) || err.code === code.hostOffline) throw err;
-      this.lastSeen = null; // the host may have resumed this connection: then it takes initialize on the next one only
-      return this.#initialize(versions);
+      return this.#initialize(versions).catch((why) => {
+        if (why instanceof RpcError) this.lastSeen = null; // the host may have resumed this connection: then it takes initialize on the next one only
+        throw why;
+      });
     }
     const { snapshots, actions, missing: gone } = recovered(result);
     let missing = gone;

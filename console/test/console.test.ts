@@ -278,7 +278,8 @@ test('after a drop, missed actions are requested', async (t) => {
 });
 
 // Has a relay refuse the answer to reconnect, because it is too long, and the host refuse initialize on the same connection,
-// which it has resumed. The next connection must begin anew, and not resume again.
+// which it has resumed: it also sends an action there. The next connection must begin anew. If it resumed after that action, the
+// actions before it would be missing for good.
 test('a client that cannot resume begins anew', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   t.after(() => mock.timers.reset());
@@ -287,11 +288,20 @@ test('a client that cannot resume begins anew', async (t) => {
   mock.timers.tick(500);
   c.socket.open();
   await c.socket.answer('reconnect', { error: { code: -32603, message: 'too long' } });
+  c.socket.give({ jsonrpc: '2.0', method: 'action', params: { channel: 'c:/1', serverSeq: 90, action: { type: 'chat/delta' } } });
   await c.socket.answer('initialize', { error: { code: -32601, message: 'Method not found: initialize' } });
   mock.timers.tick(15_000);
   c.socket.open();
   await c.socket.answer('initialize', { result: { serverSeq: 1 } });
   assert.equal(c.syncs.at(-1).fresh, true);
+  c.socket.lose(1012, 'resync');
+  mock.timers.tick(15_000);
+  c.socket.open();
+  await c.socket.answer('reconnect', { error: { code: -32603, message: 'not now' } });
+  c.socket.lose(1012, 'resync'); // before the answer to initialize
+  mock.timers.tick(15_000);
+  c.socket.open();
+  await c.socket.answer('reconnect', { result: { type: 'replay', actions: [] } });
   c.conn.stop();
 });
 

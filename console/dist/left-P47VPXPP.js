@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-62S5JOWR.js";import"./chunk-I6CAJIGU.js";import"./chunk-YD6SSDWU.js";import"./chunk-VL2ZDRZN.js";import"./chunk-CCEOHI22.js";import"./chunk-5ZUITUKW.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

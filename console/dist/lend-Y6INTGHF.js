@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-CVFLDRJZ.js";import"./chunk-7VVSSVE2.js";import"./chunk-26WMZINT.js";import"./chunk-DMRD6JOS.js";import"./chunk-EQ4HQ7WU.js";import"./chunk-VL2ZDRZN.js";import"./chunk-CCEOHI22.js";import"./chunk-5ZUITUKW.js";export{b as Asks,c as CameraView,a as Lend};

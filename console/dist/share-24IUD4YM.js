@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-RVSLHZBV.js";import"./chunk-KHZPQOZK.js";import"./chunk-7VVSSVE2.js";import"./chunk-26WMZINT.js";import"./chunk-DMRD6JOS.js";import"./chunk-EQ4HQ7WU.js";import"./chunk-VL2ZDRZN.js";import"./chunk-CCEOHI22.js";import"./chunk-5ZUITUKW.js";export{b as Code,a as Share};
