@@ -144,8 +144,7 @@ export class Leaving {
    * The pending item that answers a question of the open chat or stops its turn. An id is unique only within
    * a chat.
    */
-  waitsFor(id: string): Left | undefined {
-    const { host, session, chatUri } = this.#page;
+  waitsFor(id: string, { host, session, chatUri } = this.#page): Left | undefined {
     return this.all.find((l) => l.host === host && l.content?.session === session && l.content.chat === chatUri && !l.result && !l.expired && !l.item.cancelled && id !== '' &&
       (l.content.request === id || (l.content.kind === 'stop' && l.content.turn === id)));
   }
@@ -278,10 +277,10 @@ export class Leaving {
   }
 
   async #answer(what: Omit<Content, 'session'>): Promise<void> {
-    const { host, session, chatUri } = this.#page;
+    const { host, session, chatUri } = this.#page; // the user may go elsewhere meanwhile
     const content: Content = { ...what, session, chat: chatUri, title: shortened(what.title ?? '') };
     if (this.#tried.size > 0) await this.read(); // the relay may have an answer whose success is not known here
-    const had = this.waitsFor(what.request!);
+    const had = this.waitsFor(what.request!, { host, session, chatUri });
     await (had ? this.change(had, had.item.version, content) : this.leave(host, content));
   }
 
