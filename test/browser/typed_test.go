@@ -120,3 +120,31 @@ func TestAnswerStaysWhileItsQuestionIsLeft(t *testing.T) {
 		p.wants(lastTurn+" .parts", test.end)
 	}
 }
+
+// TestLostAnswerKeepsWhatWasWritten loses the connection with an answer that is on its way, and
+// leaves the question. The host asks it still, and what was written must be there.
+func TestLostAnswerKeepsWhatWasWritten(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("ask text")
+	const field = lastTurn + " form.question textarea"
+	p.enter(field, "fix/clock")
+	eval[any](p, `(() => {
+		const send = WebSocket.prototype.send;
+		WebSocket.prototype.send = function (message) {
+			if (!message.includes('chat/inputCompleted')) return send.call(this, message);
+			WebSocket.prototype.send = send;
+			this.close();
+		};
+	})(), null`)
+	p.click(lastTurn + " form.question [type=submit]")
+	p.openSession("demo:/notes")
+	p.holds("a different session", "!document.querySelector("+js(field)+")")
+	p.openSession("demo:/login")
+	p.holds("what was written", "document.querySelector("+js(field)+")?.value === 'fix/clock'")
+	p.click(lastTurn + " form.question [type=submit]")
+	p.wants(lastTurn+" .parts", "fix/clock")
+}

@@ -39,16 +39,14 @@ interface AnswerProps { request: Request; connected: boolean; leaves: boolean; a
 
 /**
  * Returns functions that answer: to the host, or for an absent host as an item at the relay. Words are the
- * answer as people read it. forget forgets what the user has written.
+ * answer as people read it. forget forgets what the user has written, once the relay has it. For a host it stays: a lost
+ * connection may take the answer with it, and the host asks an answered question no more.
  */
 function useReply({ request, connected, leaves, answer }: AnswerProps, forget: () => void) {
   const leaving = useLeaving();
   const reply = (response: 'accept' | 'decline', answers?: Record<string, QuestionAnswer | undefined>, words = '') => {
     if (leaves) leaving.leave(() => absent.left?.leaveReply(request, response, answers, words)).then((left) => { if (left) forget(); });
-    else {
-      forget();
-      conversation.reply(request, response, answers);
-    }
+    else conversation.reply(request, response, answers);
   };
   const sends = leaves ? leaving.busy : answer !== undefined;
   return { reply, sends, busy: sends || !leaves && !connected, why: leaving.why }; // without a connection, the user can go on writing
