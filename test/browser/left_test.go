@@ -258,13 +258,16 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	edits := p.starts("edit", "Change 2 files?")
 	chooses := p.starts("ask choice", "How shall I go on?")
 	streams := p.starts("stream 7000 100", "working")
-	p.starts(`approve {"toolInput":"rm -r build","editable":true,"confirmationTitle":"Delete it?","invocationMessage":"Delete it"}`, "waits for you")
+	p.starts(`approve {"toolInput":"rm -r build","editable":true,"confirmationTitle":"Delete it?","invocationMessage":"Delete it","riskAssessment":{"kind":"judge","status":"complete","reason":"It deletes all.","safety":0}}`, "waits for you")
 	p.press(lastTurn+" .answers button", "Edit first")
 	p.enter(lastTurn+" .approval textarea", "rm -r build/old")
+	p.keys(lastTurn+" .approval button.till-focus", " ")
+	p.await("dialog button.danger")
 	must(t, s.agent.End(syscall.SIGTERM))
 
 	// An item has no edited input, so the host would run the command as it was.
 	p.wants(lastTurn+" .approval", "Your change cannot wait at the relay.")
+	p.holds("no way to confirm it", "!document.querySelector('dialog button.danger')")
 	p.holds("only the refusal", "[...document.querySelectorAll("+js(lastTurn+" .answers button:not(:disabled)")+")].map((b) => b.textContent).join() === 'Skip'")
 	p.accessible("left edited approval")
 	p.shot("left-edited")

@@ -129,6 +129,8 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
   if (deny.length === 0) deny.push({ label: no ? t`Skip` : t`Deny`, kind: 'deny' });
   const leaving = useLeaving();
   const busy = leaves ? leaving.busy : answer !== undefined || !connected;
+  const barred = leaves && input !== undefined; // an item for an absent host has no edited input
+  useLayoutEffect(() => { if (barred) setAsks(undefined); }, [barred]);
   const decide = (o: Choice, approved: boolean) => {
     const option = o.id ? o : undefined;
     if (leaves) leaving.leave(() => absent.left?.leaveApproval(turnId, call, approved, option));
@@ -136,7 +138,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
   };
   const allow = (o: Choice, className: string) => {
     const label = text(o.label) || text(o.id);
-    const disabled = busy || !settled || leaves && input !== undefined; // an item for an absent host has no edited input
+    const disabled = busy || !settled || barred;
     return offer.allow === 'hold'
       ? <Hold key={label} label={label} hint={hint} disabled={disabled} act={() => decide(o, true)} ask={() => setAsks(o)} />
       : <button key={label} type="button" class={className} disabled={disabled} onClick={() => decide(o, true)}>{label}</button>;
