@@ -271,6 +271,8 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.holds("only the refusal", "[...document.querySelectorAll("+js(lastTurn+" .answers button:not(:disabled)")+")].map((b) => b.textContent).join() === 'Skip'")
 	p.accessible("left edited approval")
 	p.shot("left-edited")
+	p.enter(lastTurn+" .approval textarea", "rm -r build") // as it was: then the host runs what the page shows
+	p.await(lastTurn + " .answers .hold")
 
 	p.visits(streams)
 	p.click("#leave-stop")

@@ -37,6 +37,7 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
   const uri = isObject(call.toolInput) ? text(call.toolInput.uri) : '';
   const offer = offerOf(call, (id) => (id === inputId(uri) ? input.state : stateOf(id)), goesOn === key);
   const edited = entered.key === key ? entered.text : undefined;
+  const changed = edited === call.toolInput ? undefined : edited;
   const title = visible(text(call.confirmationTitle)) || t`May the agent do this?`;
   const what = visible(text(call.invocationMessage).replaceAll('\r\n', '\n'));
   const leaves = away && isWhole(call);
@@ -49,9 +50,9 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
       {input.state === 'loading' && <p class="dim">{t`Reading…`}</p>}
       {input.text && edited === undefined && <Asked input={input.text} kind={kind} />}
       {edited !== undefined && <textarea class="command" aria-label={t`Input to approve`} value={edited} onInput={({ currentTarget }) => write(() => ({ key, text: currentTarget.value }))} />}
-      {away && !readOnly && (!leaves || edited !== undefined) && <p class="why">{leaves ? t`Your change cannot wait at the relay. You can allow it when the host is back.` : t`A part of this request is only at the host. It can be answered when the host is back.`}</p>}
+      {away && !readOnly && (!leaves || changed !== undefined) && <p class="why">{leaves ? t`Your change cannot wait at the relay. You can allow it when the host is back.` : t`A part of this request is only at the host. It can be answered when the host is back.`}</p>}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
-        <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={edited} connected={connected} leaves={leaves} answer={answer}
+        <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={changed} connected={connected} leaves={leaves} answer={answer}
           edit={editable ? () => write(() => ({ key, text: text(call.toolInput) })) : undefined}
           readFirst={() => {
             readFirst();
