@@ -144,7 +144,7 @@ export class Leaving {
    * The pending item that answers a question of the open chat or stops its turn. An id is unique only within
    * a chat.
    */
-  waitsFor(id: string, { host, session, chatUri } = this.#page): Left | undefined {
+  waitsFor(id: string, { host, session, chatUri }: Pick<LeftPage, 'host' | 'session' | 'chatUri'> = this.#page): Left | undefined {
     return this.all.find((l) => l.host === host && l.content?.session === session && l.content.chat === chatUri && !l.result && !l.expired && !l.item.cancelled && id !== '' &&
       (l.content.request === id || (l.content.kind === 'stop' && l.content.turn === id)));
   }
