@@ -106,10 +106,13 @@ export function isWhole(call: ToolCall): boolean {
 
 const keys = new WeakMap<object, string>();
 
-/** Returns a key for a request: two requests with the same contents have the same key. */
+/**
+ * Returns a key for a request: two requests with the same contents have the same key. The order of
+ * members does not count, because a state and the actions that make it may differ in it.
+ */
 export function requestKey(call: ToolCall): string {
   let key = keys.get(call);
-  if (key === undefined) keys.set(call, key = JSON.stringify(call));
+  if (key === undefined) keys.set(call, key = JSON.stringify(call, (_, v) => (isObject(v) && !Array.isArray(v) ? Object.fromEntries(Object.entries(v).sort()) : v)));
   return key;
 }
 

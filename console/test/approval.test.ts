@@ -20,9 +20,11 @@ test('a request can be allowed only after all of it has loaded', () => {
   }
 });
 
-test('requests that differ have different keys', () => {
+test('requests have different keys exactly if they differ', () => {
   const call = { toolCallId: '1', toolInput: 'ls', riskAssessment: { status: 'loading' } };
   assert.equal(requestKey(call), requestKey({ ...call }));
+  const twice = { ...call, options: [{ id: 'a', label: 'A' }] };
+  assert.equal(requestKey(twice), requestKey({ options: [{ label: 'A', id: 'a' }], riskAssessment: call.riskAssessment, toolInput: 'ls', toolCallId: '1' }));
   assert.notEqual(requestKey(call), requestKey({ ...call, toolInput: 'rm' }));
   assert.notEqual(requestKey(call), requestKey({ ...call, riskAssessment: { status: 'complete', safety: 0 } }));
 });
