@@ -73,6 +73,7 @@ func run(out, only string, with keys) error {
 	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(filepath.Join(r.root, changedFolder)) // make lint reads the Go files below the root
 	if with.release != "" {
 		if r.signer, err = readSigner(with.release); err != nil {
 			return err
