@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ahprelay/gateway/wire"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/fair"
 )
 
@@ -50,12 +51,12 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 		b.inTurns = true
 	default:
 		moved := l.lastMoved(now, queued)
-		b.since = earlier(b.since, moved)
+		b.since = clock.Earlier(b.since, moved)
 		b.inTurns = in > wire.KeepBuffer && now.Sub(moved) < stillTime
 	}
 	coming, moved, stopped := l.budget.uploads.state(&l.upload, now)
 	if !moved.IsZero() {
-		b.since = earlier(b.since, moved)
+		b.since = clock.Earlier(b.since, moved)
 		b.stopped = now.Sub(stopped)
 		b.inTurns = b.inTurns || b.stopped < stopTime
 	}
@@ -63,7 +64,7 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 		b.inTurns = true
 	}
 	if since := l.conn.StandsSince(); !since.IsZero() {
-		b.since = earlier(b.since, since)
+		b.since = clock.Earlier(b.since, since)
 		b.unread = now.Sub(since)
 	}
 	b.bytes = in + coming + out + int(l.kernel.Load())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ahprelay/gateway/wire"
+	"ahprelay/internal/clock"
 )
 
 // Large messages from clients must not exhaust memory. The length of a message is unknown
@@ -230,7 +231,7 @@ func (t *uploads) check(now time.Time) (lacks int64, moves bool) {
 	late := max(0, now.Sub(t.look)-2*uploadLook) // time in which the relay itself did not run
 	t.look = now
 	for _, u := range t.line {
-		u.moved = earlier(u.moved.Add(late), now)
+		u.moved = clock.Earlier(u.moved.Add(late), now)
 		heard := u.conn.Taken.Load()
 		if u.wants > 0 || heard-u.received >= leastPace || u.unread() {
 			u.moved, u.received = now, heard
@@ -256,5 +257,3 @@ func (u *upload) unread() bool {
 	_, unread := wire.Queued(u.conn.Conn)
 	return unread > 0
 }
-
-func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }

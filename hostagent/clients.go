@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ahprelay/internal/clock"
 )
 
 // A clientIndex holds the clients' connections through all relays, and finds
@@ -148,7 +150,7 @@ func (x *clientIndex) lastHeard() (latest time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for c := range x.conns {
-		latest = later(latest, c.lastHeard())
+		latest = clock.Later(latest, c.lastHeard())
 	}
 	return latest
 }

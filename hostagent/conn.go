@@ -15,6 +15,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/auth/gate"
 	"ahprelay/contentproxy"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/idle"
 	"ahprelay/internal/lockorder"
 	"ahprelay/internal/tracing"
@@ -300,17 +301,10 @@ func (c *hostConn) lastHeard() time.Time {
 	heard := c.reader.lastHeard.Get()
 	if seal := c.conn.seal; seal != nil {
 		if crowd := seal.crowd.Load(); crowd != nil {
-			heard = later(heard, crowd.lastHeard.Get())
+			heard = clock.Later(heard, crowd.lastHeard.Get())
 		}
 	}
 	return heard
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // room waits for queue space for a host message.

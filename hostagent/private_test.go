@@ -142,7 +142,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 
 // TestLinkToAPrivateSessionIsRefused connects with tokens that name sessions, as links' do, before and
 // after one of these is private. When a token names private sessions only, the client must be refused
-// before the relay hears that it was admitted: the relay tells others who has joined a session.
+// before the relay hears that it was admitted: the relay reports joined visitors to others.
 func TestLinkToAPrivateSessionIsRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.host.set(func() { w.host.answers = hostWithSessions })

@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -373,7 +374,7 @@ func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time
 	var last time.Time
 	for _, user := range s.Users.current(now) {
 		if at, ok := s.revokedAt(revoked, user); ok {
-			refused[user.NKey], last = user.Expires, later(last, at)
+			refused[user.NKey], last = user.Expires, clock.Later(last, at)
 		}
 	}
 	for _, user := range s.Users.current(now) {
@@ -388,7 +389,7 @@ func (s *hostState) revokedAt(revoked *Revocations, user natsUser) (time.Time, b
 	tenant, host, _ := strings.Cut(s.Key, ".")
 	at, ok := revoked.since(user.Issued, auth.Enrolment{ID: user.Token, Tenant: tenant, Host: host}.Keys()...)
 	if by, derived := revoked.originSince(tenant, user.Origins); derived {
-		return later(at, by), true
+		return clock.Later(at, by), true
 	}
 	return at, ok
 }
@@ -400,7 +401,7 @@ func mergeRefused(a, b map[string]time.Time) map[string]time.Time {
 		all = map[string]time.Time{}
 	}
 	for nkey, until := range b {
-		all[nkey] = later(all[nkey], until)
+		all[nkey] = clock.Later(all[nkey], until)
 	}
 	return all
 }

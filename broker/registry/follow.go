@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -118,11 +119,11 @@ func (v *view) newEpoch(id string) uint64 {
 func (v *view) watchStalled(began time.Time) bool {
 	v.r.mu.RLock()
 	defer v.r.mu.RUnlock()
-	heard := later(v.heard, began)
+	heard := clock.Later(v.heard, began)
 	if !v.own() {
 		return time.Since(heard) > 5*v.r.beatEvery
 	}
-	return v.r.upkeep.wrote.Sub(later(v.r.relays.beaten, heard)) > 5*v.r.beatEvery
+	return v.r.upkeep.wrote.Sub(clock.Later(v.r.relays.beaten, heard)) > 5*v.r.beatEvery
 }
 
 func readHost(key string, value []byte, gone bool) (hostState, error) {
@@ -250,7 +251,7 @@ func (r *Registry) addLocked(k *knownHost) {
 // branches use the result of earlier ones.
 func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	r.keptByLocked(k.Lease, k.Key, false)
-	s.LastSeen = later(s.LastSeen, k.LastSeen)
+	s.LastSeen = clock.Later(s.LastSeen, k.LastSeen)
 	all := s.Users.with(k.unwritten...)
 	if all.equal(s.Users) {
 		k.unwritten = nil

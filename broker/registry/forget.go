@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"ahprelay/internal/clock"
 )
 
 // ErrHostServed reports that a host cannot be forgotten because its host-agent is
@@ -68,7 +70,7 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 
 // seen returns when the host-agent was last heard, or the enrolment if that is
 // later.
-func (s *hostState) seen() time.Time { return later(s.Enrolled, s.LastSeen) }
+func (s *hostState) seen() time.Time { return clock.Later(s.Enrolled, s.LastSeen) }
 
 // Stats are a registry's counters.
 type Stats struct {

@@ -8,6 +8,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/link"
+	"ahprelay/internal/clock"
 )
 
 // A hostState is a host's entry in the store. Its times come from the clocks of several
@@ -130,7 +131,7 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 	tenant, name, _ := strings.Cut(k.Key, ".")
 	h := Host{
 		Tenant: tenant, Name: name, State: Offline, Since: k.downSince(), Reason: reasonLost,
-		LastSeen: later(k.LastSeen, seen), Enrolled: k.Enrolled,
+		LastSeen: clock.Later(k.LastSeen, seen), Enrolled: k.Enrolled,
 	}
 	l := k.lease()
 	if l == nil {

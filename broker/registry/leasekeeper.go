@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ahprelay/broker/link"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -63,7 +64,7 @@ func (lk *leaseKeeper) lastHeardLocked(k *knownHost) time.Time {
 	heard := k.renewed
 	for l := range lk.lines[k.Key] {
 		if l.Instance == k.own.Instance {
-			heard = later(heard, l.Heard())
+			heard = clock.Later(heard, l.Heard())
 		}
 	}
 	return heard
@@ -191,7 +192,7 @@ func (lk *leaseKeeper) endLocked(k *knownHost) {
 	lk.cutLocked(k.Key, l.Instance)
 	lk.recheckLocked(k.Key, l.Instance)
 	lk.dropLocked(k)
-	k.own, k.dirty, k.LastSeen = &l, true, later(k.LastSeen, seen)
+	k.own, k.dirty, k.LastSeen = &l, true, clock.Later(k.LastSeen, seen)
 	lk.r.writer.dirty[k.Key] = true
 	lk.r.changedLocked(k.Key)
 	signal.Send(lk.r.writer.wake)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -358,7 +359,7 @@ func (rg *regions) raiseFence(ctx context.Context, key string, other surplus) er
 			next.Fence = other.last.number() + 1
 		} else {
 			next.Fence, next.Lost = other.last.number(), true
-			s.LastSeen = later(s.LastSeen, other.seen)
+			s.LastSeen = clock.Later(s.LastSeen, other.seen)
 		}
 		s.Lease = &next
 		return &s

@@ -15,6 +15,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/broker/link"
 	"ahprelay/broker/wake"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 
 	"github.com/nats-io/nats.go"
@@ -550,7 +551,7 @@ func (r *Registry) snapshot() keptState {
 		k := r.hosts[key]
 		s := k.hostState
 		if k.kept {
-			s.LastSeen = later(s.LastSeen, r.keeping.lastHeardLocked(k).UTC().Round(0))
+			s.LastSeen = clock.Later(s.LastSeen, r.keeping.lastHeardLocked(k).UTC().Round(0))
 		}
 		kept.Hosts = append(kept.Hosts, s)
 		if k.home != nil {

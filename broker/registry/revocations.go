@@ -13,6 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -322,7 +323,7 @@ func (r *Revocations) since(issued time.Time, keys ...auth.RevocationKey) (at ti
 	defer r.mu.RUnlock()
 	for _, key := range keys {
 		if rev, ok := r.entries[key]; ok && rev.Covers(issued) {
-			at, revoked = later(at, rev.At), true
+			at, revoked = clock.Later(at, rev.At), true
 		}
 	}
 	return at, revoked
@@ -343,7 +344,7 @@ func (r *Revocations) originSince(tenant string, origins []auth.Origin) (at time
 	defer r.mu.RUnlock()
 	auth.EachOrigin(tenant, origins, func(key auth.RevocationKey, issued time.Time) {
 		if rev, ok := r.entries[key]; ok && rev.CoversDerived(issued) {
-			at, revoked = later(at, rev.At), true
+			at, revoked = clock.Later(at, rev.At), true
 		}
 	})
 	return at, revoked

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/broker"
+	"ahprelay/internal/clock"
 )
 
 // tidyAtOnce bounds the number of leases, and of revocations, that a single call of tidyStore
@@ -61,7 +62,7 @@ func (u *upkeep) endLost(ctx context.Context) error {
 			}
 			s, l := k.hostState, *k.Lease
 			l.Lost = true
-			s.Lease, s.LastSeen = &l, later(s.LastSeen, u.r.relays.lastHeard(keeper))
+			s.Lease, s.LastSeen = &l, clock.Later(s.LastSeen, u.r.relays.lastHeard(keeper))
 			return &s
 		})
 		if err != nil {

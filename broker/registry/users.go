@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/clock"
 
 	"github.com/nats-io/nkeys"
 )
@@ -56,7 +57,7 @@ func (u natsUsers) with(more ...natsUser) natsUsers {
 		case !found:
 			all = slices.Insert(all, i, m)
 		case m.NKey == auth.AllUsers:
-			all[i].Issued, all[i].Expires = earlier(all[i].Issued, m.Issued), later(all[i].Expires, m.Expires)
+			all[i].Issued, all[i].Expires = earlier(all[i].Issued, m.Issued), clock.Later(all[i].Expires, m.Expires)
 		case m.newer(all[i]):
 			all[i] = m
 		}
@@ -103,5 +104,3 @@ func (u natsUsers) check() error {
 	}
 	return nil
 }
-
-func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"ahprelay/internal/clock"
 )
 
 // Bounds of writes.
@@ -191,7 +193,7 @@ func (w *writer) flushHost(ctx context.Context, key string) error {
 			own := *k.own
 			s.Lease = &own
 			if k.kept {
-				s.LastSeen = later(s.LastSeen, k.renewed.UTC().Round(0))
+				s.LastSeen = clock.Later(s.LastSeen, k.renewed.UTC().Round(0))
 			}
 		}
 		return &s

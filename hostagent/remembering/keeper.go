@@ -20,6 +20,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker/remember"
 	"ahprelay/hostagent/watch"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -230,11 +231,8 @@ func (k *Keeper) changedLocked(s *session, now time.Time) {
 	if s.first.IsZero() {
 		s.first = now
 	}
-	s.due = later(earlier(now.Add(settleTime), s.first.Add(writeEvery)), s.wrote.Add(writeEvery))
+	s.due = clock.Later(clock.Earlier(now.Add(settleTime), s.first.Add(writeEvery)), s.wrote.Add(writeEvery))
 }
-
-func later(times ...time.Time) time.Time   { return slices.MaxFunc(times, time.Time.Compare) }
-func earlier(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // Listed reports to the Keeper that the summaries of all sessions have arrived.
 func (k *Keeper) Listed() {
@@ -330,11 +328,11 @@ func (k *Keeper) nextAt(checked time.Time) time.Time {
 	}
 	for _, s := range k.writableLocked() {
 		if !s.due.IsZero() {
-			at = earlier(at, s.due)
+			at = clock.Earlier(at, s.due)
 		}
 	}
 	if k.list {
-		at = earlier(at, k.listWrote.Add(writeEvery))
+		at = clock.Earlier(at, k.listWrote.Add(writeEvery))
 	}
 	return at
 }

@@ -1,4 +1,4 @@
-// Package clock stores times of events for several goroutines.
+// Package clock stores times of events for several goroutines, and compares times.
 package clock
 
 import (
@@ -30,4 +30,20 @@ func (t *Time) Get() time.Time {
 		return time.Time{}
 	}
 	return began.Add(time.Duration(ns))
+}
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// Earlier returns the earlier of two times.
+func Earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
