@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"slices"
@@ -23,6 +24,12 @@ const clusterName = "ahp-relays"
 
 // routePoll is the polling interval of AwaitRoute.
 const routePoll = 20 * time.Millisecond
+
+// Ports for a cluster listener without a port: see routeToItself.
+const (
+	firstPort, outgoingPorts = 20000, 32768
+	portTries                = 100
+)
 
 // A Cluster connects embedded servers: clients of any server receive messages from clients of
 // all. Messages need no leader, and no server depends on another.
@@ -135,16 +142,23 @@ func lengthen(opts *server.Options, length int) error {
 	return nil
 }
 
+// routeToItself gives a listener without a port the port that the server's route to itself needs.
+// The port is below those of outgoing connections (from 32768 on Linux, from 49152 elsewhere), so
+// none of them takes it before NATS listens.
 func routeToItself(o *server.ClusterOpts) error {
 	if o.Port != server.RANDOM_PORT {
 		return nil
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(o.Host, "0"))
-	if err != nil {
-		return fmt.Errorf("cluster listener: %w", err)
+	var err error
+	for range portTries {
+		port := firstPort + rand.IntN(outgoingPorts-firstPort)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort(o.Host, strconv.Itoa(port))); err == nil {
+			o.Port = port
+			return l.Close()
+		}
 	}
-	o.Port = l.Addr().(*net.TCPAddr).Port
-	return l.Close()
+	return fmt.Errorf("cluster listener: %w", err)
 }
 
 // ownRoute returns the address under which a server reaches itself.

@@ -3,6 +3,7 @@ package embedded
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -363,4 +364,24 @@ func settled(servers []*Server) bool {
 		}
 	}
 	return len(last) == 1
+}
+
+// TestOwnRoutesPort starts a server whose cluster listener has no port, with a route to itself. Its
+// port must be below those that the system gives outgoing connections: between the choice of the
+// port and the start of the listener, one of them could take it.
+func TestOwnRoutesPort(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(Config{Keys: keys, Store: t.TempDir(), Cluster: Cluster{Listen: "127.0.0.1:0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	address, err := netip.ParseAddrPort(s.ClusterAddr())
+	if err != nil || address.Port() >= outgoingPorts {
+		t.Errorf("the server listens for routes on %q (%v); want a port below %d", s.ClusterAddr(), err, outgoingPorts)
+	}
 }
