@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/broker/notice"
+	"ahprelay/internal/sealed"
 	"ahprelay/routing"
 )
 
@@ -177,6 +180,27 @@ func TestLinkToAPrivateSessionIsRefused(t *testing.T) {
 		}
 		if !enter("ada", "s:/1").ready {
 			t.Error("the session's owner is refused; want her admitted")
+		}
+	})
+}
+
+// TestSealedLinkToAPrivateSessionIsRefused is TestLinkToAPrivateSessionIsRefused for a sealed host's link,
+// whose channels only the host-agent knows.
+func TestSealedLinkToAPrivateSessionIsRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.host.set(func() { w.host.answers = hostWithSessions })
+		if _, err := w.agent.private.set("bob", "s:/1", true, []string{"ahp-chat:/1"}); err != nil {
+			t.Fatal(err)
+		}
+		for session, want := range map[string]string{"s:/1": privateReason, "s:/2": ""} {
+			visitor := w.openSealedAs(vaultDevice{Level: auth.AccessRead, Channels: []string{session}, People: 9}, sealed.Greeting{Window: 15})
+			var why string
+			if contents, body := visitor.opens(); slices.Contains(contents, sealed.Close) {
+				_, why, _ = sealed.ReadClose(body)
+			}
+			if why != want {
+				t.Errorf("the visitor of a link to %s is closed with %q; want %q", session, why, want)
+			}
 		}
 	})
 }

@@ -163,6 +163,40 @@ func (w *world) openSealedBy(device *sealed.Device, greeting sealed.Greeting) *s
 	return r
 }
 
+// TestSilentClientsLeaveRoomForHandshakes has a person of the relay open more connections to a sealed host than
+// it accepts handshakes at a time, and begin none of them. The paired devices of others must still be
+// admitted. When the silent connections have ended, there must be as much room as before.
+func TestSilentClientsLeaveRoomForHandshakes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.openSealed(15)
+		for range 2 {
+			var silent []*sealedRemote
+			for range 2 * maxHandshakes {
+				r := &sealedRemote{w: w}
+				var err error
+				if r.conn, err = w.relay.Open(routing.Open{ID: "s", Subject: "mallory", Access: "read", Sealed: true}, r); err != nil {
+					t.Fatal(err)
+				}
+				silent = append(silent, r)
+			}
+			synctest.Wait()
+			w.openSealed(15)
+			refused := 0
+			for _, r := range silent {
+				r.mu.Lock()
+				if r.code == ahp.CloseOverloaded {
+					refused++
+				}
+				r.mu.Unlock()
+			}
+			if want := 2*maxHandshakes - maxHandshakes/2; refused != want {
+				t.Errorf("of %d silent connections, %d are refused; want %d", len(silent), refused, want)
+			}
+			time.Sleep(handshakeTime + endWithin)
+		}
+	})
+}
+
 // TestSealedSilenceEndsTheConnection has a client that stops sending. The host-agent must keep
 // sending heartbeats, and end the connection after the window that the client chose.
 func TestSealedSilenceEndsTheConnection(t *testing.T) {

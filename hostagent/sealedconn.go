@@ -45,11 +45,43 @@ const (
 	unsealable   = "no valid sealed handshake"
 )
 
+// handshakes counts the handshakes in progress, by the relay's subject. A subject may have as many as are
+// free, so that none keeps out the others with handshakes that it does not complete.
+type handshakes struct {
+	mu  sync.Mutex // guards the fields below
+	all int
+	of  map[string]int
+}
+
+// begin counts a new handshake, and reports whether there is room for it.
+func (h *handshakes) begin(subject string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.of[subject] >= maxHandshakes-h.all {
+		return false
+	}
+	if h.of == nil {
+		h.of = map[string]int{}
+	}
+	h.all++
+	h.of[subject]++
+	return true
+}
+
+func (h *handshakes) end(subject string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all--
+	if h.of[subject]--; h.of[subject] == 0 {
+		delete(h.of, subject)
+	}
+}
+
 // seals holds the state of a sealed host.
 type seals struct {
 	agent *Agent
 	*vault
-	handshakes atomic.Int32 // how many handshakes are in progress
+	handshakes handshakes
 	held       atomic.Int64 // bytes of clients' incomplete messages
 	shared     sealShares
 	replies    outcomes // outcomes of replies from notifications, by their digest
@@ -87,10 +119,12 @@ func (s *seals) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	c := &sealedConn{agent: a, conn: conn, open: open, log: a.cfg.Log.With("conn", open.ID), life: life, end: end, came: make(chan struct{}, 1)}
 	a.conns.Go(func() {
 		defer end()
-		defer s.handshakes.Add(-1)
-		switch {
-		case s.handshakes.Add(1) > maxHandshakes:
+		if !s.handshakes.begin(open.Subject) {
 			conn.Close(ahp.CloseOverloaded, "too many sealed handshakes")
+			return
+		}
+		defer s.handshakes.end(open.Subject)
+		switch {
 		case !open.Sealed || open.Canvas != nil:
 			conn.Close(ahp.CloseForbidden, sealedReason)
 		default:
