@@ -87,7 +87,7 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 	}
 	c.policy.Hidden = a.private.hidden(open) // read again: the connection is now in clients, so a later change ends it
 	bar, blocked := a.blocked.has(open)      // checked after enter: a later kick finds the connection in clients
-	if !blocked && namesHidden(a.known, open, c.policy.Hidden) {
+	if !blocked && namesHidden(a.known, c.policy) {
 		bar, blocked = privateReason, true
 	}
 	if blocked {

@@ -137,12 +137,14 @@ func (p *privateSessions) hidden(open routing.Open) (list []string) {
 // privateReason is the close reason for a client whose token names private sessions only.
 const privateReason = "the session is private"
 
-// namesHidden reports whether a client's token names only channels that are hidden from it, or that
-// belong to such channels, as the token of a link to a private session does.
-func namesHidden(known *view.Host, open routing.Open, hidden []string) bool {
-	all := gate.Policy{Hidden: hidden}
-	return len(open.Channels) > 0 && !slices.ContainsFunc(open.Channels, func(uri string) bool {
-		return uri == ahp.RootChannel || strings.Contains(uri, "*") || all.Reaches(uri, known)
+// namesHidden reports whether one of a client's lists of channels names only channels that are hidden from
+// it, or that belong to such channels, as that of a link to a private session does.
+func namesHidden(known *view.Host, policy gate.Policy) bool {
+	all := gate.Policy{Hidden: policy.Hidden}
+	return slices.ContainsFunc(policy.Channels, func(list []string) bool {
+		return !slices.ContainsFunc(list, func(uri string) bool {
+			return uri == ahp.RootChannel || strings.Contains(uri, "*") || all.Reaches(uri, known)
+		})
 	})
 }
 
