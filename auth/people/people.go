@@ -409,7 +409,7 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 		owned, err := d.HasOwner(person.Tenant)
 		if err == nil && owned && again {
 			var devices []Device
-			devices, err = d.Devices(person.Tenant, "")
+			devices, err = d.allDevices(person.Tenant, "")
 			owned = len(devices) > 0
 		}
 		if err != nil {
@@ -485,7 +485,7 @@ func (d *Directory) add(device Device, room func(tenant string) error) (Device, 
 		return Device{}, err
 	}
 	theirs, err := d.Devices(device.Tenant, device.Subject)
-	if err := exceptDamaged(err); err != nil {
+	if err != nil {
 		return Device{}, err
 	}
 	for _, known := range theirs {
@@ -565,8 +565,14 @@ func (d *Directory) Seen(id, place string) error {
 }
 
 // Devices returns a person's devices, newest first. If subject is "", it returns all
-// devices in the tenant.
+// devices in the tenant. It omits devices that this relay cannot read.
 func (d *Directory) Devices(tenant, subject string) ([]Device, error) {
+	list, err := d.allDevices(tenant, subject)
+	return list, exceptDamaged(err)
+}
+
+// allDevices is Devices, with an error that wraps errDamaged if devices are omitted.
+func (d *Directory) allDevices(tenant, subject string) ([]Device, error) {
 	found, err := all[Device](d.store, devicePrefix)
 	list := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(one Device) bool {
 		return one.Tenant != tenant || subject != "" && one.Subject != subject || d.Removed(one)
@@ -586,7 +592,8 @@ func (d *Directory) Remove(id string) error {
 	})
 }
 
-// Forget deletes a person with all devices. The caller must revoke their tokens.
+// Forget deletes a person with all devices that this relay can read. The caller must revoke their tokens,
+// which also ends the other devices.
 func (d *Directory) Forget(tenant, subject string) error {
 	devices, err := forget(d.store, devicePrefix, func(one *Device) bool { return one.Tenant == tenant && one.Subject == subject })
 	if err != nil {

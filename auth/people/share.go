@@ -188,7 +188,7 @@ func (d *Directory) endRevokedPeople() error {
 		if !d.Revoked(p.Tenant, p.Origins) {
 			continue
 		}
-		devices, e := d.Devices(p.Tenant, p.Subject)
+		devices, e := d.allDevices(p.Tenant, p.Subject)
 		if e == nil {
 			e = update(d.store, key, func(old *Person) (*Person, error) {
 				if old == nil || !d.Revoked(old.Tenant, old.Origins) {
@@ -207,9 +207,10 @@ func (d *Directory) endRevokedPeople() error {
 }
 
 // forget deletes the records of a type for which over returns true. It returns the deleted
-// records, without those that a different relay has deleted first.
+// records, without those that a different relay has deleted first. It keeps damaged records.
 func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err error) {
 	found, err := all[T](s, prefix)
+	err = exceptDamaged(err)
 	for key, one := range found {
 		if !over(&one) {
 			continue

@@ -80,3 +80,27 @@ func TestUnsavedRevocationsAreNamed(t *testing.T) {
 		t.Errorf("%d links are left, %v; want none", len(list), err)
 	}
 }
+
+// TestUnreadableDeviceStopsNoRemoval stores a device that this relay cannot read. The tenant's owner must still see
+// all other devices and people, and remove them.
+func TestUnreadableDeviceStopsNoRemoval(t *testing.T) {
+	store := new(memstore.Store)
+	s := newSiteWith(t, store, "")
+	c := s.caller("192.0.2.1").enter()
+	bob, eve := s.deviceOf("bob"), s.deviceOf("eve")
+	if err := store.Update("device.broken", func([]byte) ([]byte, error) { return []byte(`{"tenant":1}`), nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range [][2]string{{"GET", "/api/devices"}, {"GET", "/api/people"}, {"DELETE", "/api/people/eve"}, {"DELETE", "/api/devices/" + bob.ID}} {
+		status, said := c.send(one[0], one[1], c.in.Token, c.proof(one[0], one[1], c.in.Token), "", nil)
+		if status != http.StatusOK || one[0] == "GET" && !strings.Contains(said, "eve") {
+			t.Errorf("%s %s: HTTP %d %s; want 200, and eve in lists", one[0], one[1], status, said)
+		}
+	}
+	if !s.revoked.Revoked(eve.Added, auth.RevocationKey{Tenant: "default", Subject: "eve"}) {
+		t.Error("eve's tokens are valid; want them revoked")
+	}
+	if list, err := s.people.People("default"); len(list) != 2 || err != nil {
+		t.Errorf("%d people are left, %v; want ada and bob", len(list), err)
+	}
+}
