@@ -2,6 +2,7 @@ package canvas
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -123,4 +124,18 @@ func TestTicketWorksOnAFullDisk(t *testing.T) {
 	ticket, _ := b.open()
 	b.cookies = nil
 	b.want("the ticket once more", ticket, http.StatusForbidden)
+}
+
+// TestFullRevocationsAreNoUsedTicket uses a ticket while the relay has no room to record that it is used. The
+// answer must not claim that the ticket is used.
+func TestFullRevocationsAreNoUsedTicket(t *testing.T) {
+	b, at := newBrowser(t, ""), time.Now()
+	for i, err := 0, error(nil); err == nil; i++ {
+		_, err = b.revoked.Spend("t", fmt.Sprint(i), at.Add(time.Hour))
+	}
+	to, err := b.c.address(b.grant, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.want("a ticket without room for its use", to.URL, http.StatusServiceUnavailable)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
 )
@@ -188,6 +189,10 @@ func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket st
 			refuseCanvas(w, http.StatusGone, "This canvas is no longer available: "+err.Error())
 			return
 		}
+	case errors.Is(err, registry.ErrTooManyRevocations): // the ticket is still valid
+		w.Header().Set("Retry-After", "10")
+		refuseCanvas(w, http.StatusServiceUnavailable, "The relay cannot record that this address is used: "+err.Error())
+		return
 	case session == nil || !errors.Is(err, errTicketUsed): // with a session, the browser has loaded the ticket's page again
 		c.Caller.Refuse("canvas", authn.TroubleOf(err), audit.Line{Address: c.Caller.Address(r), Reason: err.Error()})
 		refuseCanvas(w, http.StatusForbidden, "This address works once, for one minute. Open the canvas again from the page that opened it.")
