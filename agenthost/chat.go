@@ -297,11 +297,14 @@ func (ch *chat) flushLocked() {
 	}
 }
 
-// turnEndedLocked begins the next turn, if a message waits, after turn t has ended.
+// turnEndedLocked begins the next turn, if a message waits, after turn t has ended. After an error, messages go on waiting, because
+// each of them could end in the same way.
 func (ch *chat) turnEndedLocked(t *Turn) {
 	if ch.seat.turn == t {
 		ch.seat.turn = nil
-		ch.nextLocked()
+		if !ch.failed {
+			ch.nextLocked()
+		}
 	}
 }
 

@@ -253,6 +253,71 @@ func TestQueueGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
+// TestQueueWaitsAfterAnError ends a turn with an error while messages wait: the agent cannot be opened, or reports an error, as at the
+// limit of a plan. Each further message would end in the same way. They must wait until a later turn has succeeded, also when a
+// person takes one of them back.
+func TestQueueWaitsAfterAnError(t *testing.T) {
+	t.Run("not opened", func(t *testing.T) { queueAfterAnError(t, true) })
+	t.Run("the prompt fails", func(t *testing.T) { queueAfterAnError(t, false) })
+}
+
+func queueAfterAnError(t *testing.T, unopened bool) {
+	limit := errors.New("the limit of the plan is reached")
+	results := make(chan error)
+	result := func(ctx context.Context) error {
+		select {
+		case err := <-results:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	agent := newFake(func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Text("", "answer to "+p.Text)
+		if unopened {
+			return agenthost.End{}, nil
+		}
+		return agenthost.End{}, result(ctx)
+	})
+	chats := make(chan *agenthost.Chat, 1)
+	open := agent.open
+	agent.open = func(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		if start.ID == "" {
+			chats <- chat
+		} else if err := result(ctx); err != nil {
+			return nil, err
+		}
+		return open(ctx, start, chat)
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}})
+	if unopened {
+		(<-chats).Lost(errors.New("gone"))
+	}
+	c.prompt("t1", "one")
+	for _, id := range []string{"m1", "m2", "m3"} {
+		c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/pendingMessageSet","kind":"queued","id":%q,"message":{"text":%q}}`, id, id))
+		c.until("chat/pendingMessageSet")
+	}
+	results <- limit
+	c.until("chat/error")
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageRemoved","kind":"queued","id":"m1"}`)
+	c.until("chat/pendingMessageRemoved")
+	state := c.chatState()
+	if list, _ := state["queuedMessages"].([]any); len(list) != 2 || state["activeTurn"] != nil {
+		t.Fatalf("after the error, %v wait, and the turn %v runs; want two messages and no turn", list, state["activeTurn"])
+	}
+	c.prompt("t2", "go on")
+	for range map[bool]int{true: 1, false: 3}[unopened] {
+		results <- nil
+	}
+	for range 3 {
+		c.until("chat/turnComplete")
+	}
+	if state := c.chatState(); state["queuedMessages"] != nil {
+		t.Errorf("after a turn without an error, %v wait; want none", state["queuedMessages"])
+	}
+}
+
 // TestOldQueueStartsNoAgent starts a host with a message that waits since the previous run: two days later, and in a session that is
 // archived. No agent may work on it unseen; it must still wait.
 func TestOldQueueStartsNoAgent(t *testing.T) {

@@ -15,8 +15,9 @@
 //   - Permissions and questions take the first answer of any client. If the selected option
 //     contradicts the answer (allow or reject), the host uses an option that agrees with the
 //     answer: once rather than always.
-//   - Queued messages wait for the turn's end. A steering message goes to a [Steerer] at
-//     once. For other agents it waits too, ahead of the queued messages.
+//   - Queued messages wait for the turn's end, and after an error for the end of a later
+//     turn. A steering message goes to a [Steerer] at once. For other agents it waits
+//     too, ahead of the queued messages.
 //   - Deltas that come faster than one in 2 ms are merged.
 //   - A plan is a tool call named todo, since AHP has no plans.
 //   - Options are the session's config. Its schema lists the choices and switches that

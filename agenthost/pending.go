@@ -43,7 +43,9 @@ func (ch *chat) clientPendingLocked(env envelope) {
 	ch.session.saveLocked()
 	ch.session.host.publishLocked(env, nil)
 	ch.steerLocked()
-	ch.nextLocked()
+	if set { // without one of the messages, the others go on waiting
+		ch.nextLocked()
+	}
 }
 
 // clientOrderLocked handles chat/queuedMessagesReordered. Messages that it does not name follow in
