@@ -342,6 +342,32 @@ func TestOldQueueStartsNoAgent(t *testing.T) {
 	}
 }
 
+// TestFullDiskGivesNoMessageTwice starts a host with a message that waits since the previous run, while the disk is full. The host
+// could not record that the agent has got the message, and would give it again after each restart: it must wait.
+func TestFullDiskGivesNoMessageTwice(t *testing.T) {
+	agent := newFake(func(ctx context.Context, _ agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+		<-ctx.Done()
+		return agenthost.End{}, nil
+	})
+	dir := t.TempDir()
+	c := talkTo(t, agenthost.Config{Storage: dir, Agents: []agenthost.Agent{agent}})
+	c.prompt("t1", "one")
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"queued","id":"m","message":{"text":"two"}}`)
+	c.until("chat/pendingMessageSet")
+	dir = copyOf(t, dir)
+	host := newHost(t, agenthost.Config{Storage: dir, Agents: []agenthost.Agent{agent}})
+	meta := filepath.Join(filepath.Dir(turnsFile(t, dir)), "meta")
+	if err := errors.Join(os.Remove(meta), os.Mkdir(meta, 0o700)); err != nil { // cannot be written
+		t.Fatal(err)
+	}
+	d := &agentClient{pipeClient: connectPipe(t, host), t: t}
+	d.call("initialize", `{"channel":"ahp-root://","clientId":"c","protocolVersions":["0.9.0"]}`)
+	state := d.chatState()
+	if list, _ := state["queuedMessages"].([]any); len(list) != 1 || state["activeTurn"] != nil {
+		t.Errorf("while the disk is full, %v waits, and the turn %v runs; want that the message waits, and no turn", list, state["activeTurn"])
+	}
+}
+
 // turnsFile returns the path of the file with the turns of the test's chat.
 func turnsFile(t *testing.T, dir string) string {
 	t.Helper()

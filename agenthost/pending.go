@@ -103,7 +103,7 @@ func (ch *chat) waitAgainLocked(m pendingMessage) {
 // nextLocked begins a turn if none is active: with a steering message that the agent
 // has not received, or else with the first queued message.
 func (ch *chat) nextLocked() {
-	if ch.active != nil || ch.steering == nil && len(ch.queued) == 0 {
+	if ch.active != nil || !ch.waits() {
 		return
 	}
 	m := ch.steering
@@ -114,6 +114,9 @@ func (ch *chat) nextLocked() {
 	a := turnStarted(h, m.Message, m.ID)
 	ch.startTurnLocked(a, own(ch.uri, a), textOf(m.Message))
 }
+
+// waits reports whether a message waits.
+func (ch *chat) waits() bool { return ch.steering != nil || len(ch.queued) > 0 }
 
 // takeLocked removes the waiting message with which a turn begins.
 func (ch *chat) takeLocked(id string) {

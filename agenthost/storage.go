@@ -195,6 +195,13 @@ func (s *session) saveLocked() {
 	}
 }
 
+// canSaveLocked writes the description of a restored session again, and reports whether the storage has taken it.
+func (s *session) canSaveLocked() bool {
+	err := s.disk.Describe(s.disk.Meta)
+	s.host.sessions.storageFailed(err)
+	return err == nil
+}
+
 // storageFailed logs an error of the storage. The host continues with its state in
 // memory.
 func (ss *sessionTable) storageFailed(err error) {
