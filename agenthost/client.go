@@ -15,23 +15,32 @@ type client struct {
 	conns  []*conn // open, newest last
 	leftAt int64   // serverSeq at the end of the last connection
 
-	windows map[string]receiveLimits // limits of the subscriptions with windows, by channel
+	options map[string]resumption // of the subscriptions with options, by channel
 }
 
-// maxWindows bounds the windowed subscriptions that a client can resume.
-const maxWindows = 1024
+// A resumption has the options of a subscription that reconnect restores.
+type resumption struct {
+	window *receiveLimits // nil: the channel has no flow control
+	view   view
+}
 
-// rememberWindow records the window for a channel. A nil window means that the channel
-// has no flow control.
-func (cl *client) rememberWindow(channel string, w *window) {
-	delete(cl.windows, channel)
-	if w == nil || len(cl.windows) >= maxWindows {
+// maxOptions bounds the subscriptions with options that a client can resume.
+const maxOptions = 1024
+
+// rememberOptions records a subscription's options.
+func (cl *client) rememberOptions(channel string, w *window, v view) {
+	delete(cl.options, channel)
+	if w == nil && v.Turns == nil || len(cl.options) >= maxOptions {
 		return
 	}
-	if cl.windows == nil {
-		cl.windows = make(map[string]receiveLimits)
+	if cl.options == nil {
+		cl.options = make(map[string]resumption)
 	}
-	cl.windows[channel] = w.limits
+	one := resumption{view: v}
+	if w != nil {
+		one.window = &w.limits
+	}
+	cl.options[channel] = one
 }
 
 // An offer has the version and the capabilities from a client's initialize. It decides

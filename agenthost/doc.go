@@ -123,8 +123,9 @@
 // reconnect {clientId, lastSeenServerSeq, subscriptions} is answered before any live
 // action. The host keeps the last 1000 envelopes of all channels, at most 8 MiB. If they include
 // lastSeenServerSeq, the answer is {type: "replay", actions, missing}, with the params
-// of the original notifications; otherwise {type: "snapshot", snapshots}. An unknown
-// clientId gets -32008.
+// of the original notifications; otherwise {type: "snapshot", snapshots}, where a chat has as
+// many turns as in its subscription's view. A state that does not fit into the frame is left
+// out, and its channel is not subscribed. An unknown clientId gets -32008.
 //
 // The host numbers its requests 1, 2, 3… over all clients. resourceRead of
 // vscode-agent-client://<clientId>/file/-/path asks that client resourceRead {uri},

@@ -50,7 +50,7 @@ func (c *conn) initializeLocked(raw json.RawMessage) (any, error) {
 	h.canvases.forgetProviderLocked(params.ClientID)
 	cl.offer = readCapabilities(params.Capabilities)
 	cl.offer.version = v
-	cl.windows = nil
+	cl.options = nil
 	c.offer = cl.offer
 	snapshots := []snapshot{}
 	for _, uri := range params.InitialSubscriptions {

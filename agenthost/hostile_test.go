@@ -280,6 +280,41 @@ func TestReplaysAreBounded(t *testing.T) {
 	}
 }
 
+// TestReconnectHasTheTurnsOfItsSubscription reconnects clients that have missed too much for a replay. The snapshot must have as many
+// turns as the subscription has asked for: a phone does not get thousands again. A chat that does not fit into a frame is left out,
+// so the client's other channels continue.
+func TestReconnectHasTheTurnsOfItsSubscription(t *testing.T) {
+	host := newHost(t, agenthost.Config{MaxFrame: 1 << 17, ReplayBuffer: 1, Agents: []agenthost.Agent{newFake(answer)}})
+	c := &agentClient{pipeClient: connectPipe(t, host), t: t}
+	c.call("initialize", `{"channel":"ahp-root://","clientId":"c","protocolVersions":["0.9.0"]}`)
+	c.call("createSession", `{"channel":"`+fakeSession+`","provider":"fake"}`)
+	whole := &agentClient{pipeClient: connectPipe(t, host), t: t}
+	whole.call("initialize", `{"channel":"ahp-root://","clientId":"whole","protocolVersions":["0.9.0"]}`)
+	whole.call("subscribe", `{"channel":"`+fakeChat+`"}`)
+	c.call("subscribe", `{"channel":"`+fakeChat+`","view":{"turns":2}}`)
+	for i := range 4 {
+		c.prompt(fmt.Sprint("t", i), strings.Repeat("x", 16<<10))
+		c.until("chat/turnComplete")
+	}
+	for id, want := range map[string]string{"c": fakeChat + " 2 turns, more", "whole": ""} {
+		again := &agentClient{pipeClient: connectPipe(t, host), t: t}
+		result := again.call("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q,"lastSeenServerSeq":1,"subscriptions":["ahp-root://",%q]}`, id, fakeChat))
+		got := ""
+		for _, s := range result["snapshots"].([]any) {
+			snap := s.(map[string]any)
+			if state := snap["state"].(map[string]any); state["turns"] != nil {
+				got = fmt.Sprintf("%v %d turns", snap["resource"], len(state["turns"].([]any)))
+				if state["turnsNextCursor"] != nil {
+					got += ", more"
+				}
+			}
+		}
+		if got != want || len(result["snapshots"].([]any)) == 0 {
+			t.Errorf("the client %s reconnects with %d snapshots, the chat's is %q; want the root's, and %q", id, len(result["snapshots"].([]any)), got, want)
+		}
+	}
+}
+
 // TestLongOutputIsNotCopiedAgain has an agent's command write 8 MiB. The host keeps 1 MiB of it. It must not copy that for each
 // further piece, of which there are thousands.
 func TestLongOutputIsNotCopiedAgain(t *testing.T) {

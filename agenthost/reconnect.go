@@ -2,6 +2,7 @@ package agenthost
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"ahprelay/ahp"
 )
@@ -96,6 +97,7 @@ func (c *conn) resumeAllLocked(uris []string, params reconnectParams) reconnectR
 	replay := h.canReplayLocked(params.LastSeenServerSeq)
 	missing := []string{}
 	var resumed []resumedWindow
+	room := h.cfg.MaxFrame - maxEnvelope
 	for _, uri := range uris {
 		if c.subs[uri] != nil {
 			continue
@@ -106,7 +108,7 @@ func (c *conn) resumeAllLocked(uris []string, params reconnectParams) reconnectR
 			}
 			continue
 		}
-		snap, err := c.resumeLocked(uri)
+		snap, err := c.resumeLocked(uri, replay, &room)
 		switch {
 		case err != nil:
 			missing = append(missing, uri)
@@ -125,33 +127,43 @@ func (c *conn) resumeAllLocked(uris []string, params reconnectParams) reconnectR
 }
 
 // resumeLocked subscribes to a channel again if it still exists, and returns its
-// state.
-func (c *conn) resumeLocked(uri string) (*snapshot, error) {
-	snap, err := c.snapshotLocked(uri, view{})
+// state, with as many turns as the client's earlier subscription. Unless the client gets a replay
+// in its place, the state must fit into the room that the answer's frame has left.
+func (c *conn) resumeLocked(uri string, replay bool, room *int) (*snapshot, error) {
+	params := subscribeParams{View: c.client.options[uri].view}
+	snap, err := c.snapshotLocked(uri, params.View)
+	if err == nil && snap != nil && !replay {
+		if size := len(snap.State) + len(uri); size > *room {
+			err = fmt.Errorf("its state of %d bytes does not fit", size)
+		} else {
+			*room -= size
+		}
+	}
 	if err != nil {
 		c.host.logLocked(levelInfo, "Reconnect: failed to restore subscription %s: %v", uri, err)
 		return nil, err
 	}
-	c.subscribeLocked(uri, subscribeParams{})
+	c.subscribeLocked(uri, params)
 	return snap, nil
 }
 
 // resumeEachLocked resumes each channel from its own cursor.
 func (c *conn) resumeEachLocked(cursors []channelCursor) reconnectResult {
 	h := c.host
-	result := reconnectResult{Channels: []resumedChannel{}}
+	result, room := reconnectResult{Channels: []resumedChannel{}}, h.cfg.MaxFrame-maxEnvelope
 	for _, cursor := range cursors {
 		if c.subs[cursor.Channel] != nil {
 			continue
 		}
 		one := resumedChannel{Kind: "missing", Channel: cursor.Channel}
-		if snap, err := c.resumeLocked(cursor.Channel); err == nil {
+		replay := cursor.LastSeenServerSeq > 0 && h.canReplayLocked(cursor.LastSeenServerSeq)
+		if snap, err := c.resumeLocked(cursor.Channel, replay, &room); err == nil {
 			this := func(uri string) bool { return uri == cursor.Channel }
 			one.Kind = "replay"
 			switch {
 			case snap == nil:
 				one.Actions = []json.RawMessage{}
-			case cursor.LastSeenServerSeq > 0 && h.canReplayLocked(cursor.LastSeenServerSeq):
+			case replay:
 				one.Actions = h.replayLocked(c, cursor.LastSeenServerSeq, this)
 			default:
 				one.Kind, one.Snapshot = "snapshot", snap
@@ -166,13 +178,12 @@ func (c *conn) resumeEachLocked(cursors []channelCursor) reconnectResult {
 // false if the channel was not windowed or no longer exists.
 func (c *conn) resumeWindowLocked(item windowCursor) (resumedWindow, bool) {
 	h := c.host
-	limits, ok := c.client.windows[item.Channel]
-	snap, err := c.snapshotLocked(item.Channel, view{})
-	if !ok || err != nil {
+	had := c.client.options[item.Channel]
+	snap, err := c.snapshotLocked(item.Channel, had.view)
+	if had.window == nil || err != nil {
 		return resumedWindow{}, false
 	}
-	var params subscribeParams
-	params.FlowControl = &subscribeWindow{limits}
+	params := subscribeParams{View: had.view, FlowControl: &subscribeWindow{*had.window}}
 	w := c.subscribeLocked(item.Channel, params)
 	resumed := resumedWindow{Channel: item.Channel, FlowControl: w.agreed(), Recovery: "live"}
 	var bootstrap []string

@@ -85,7 +85,7 @@ func (c *conn) subscribeLocked(channel string, params subscribeParams) *window {
 	if params.FlowControl != nil && c.host.dialect.windows && c.offer.version.compare(firstStable) >= 0 {
 		sub.window = newWindow(channel, params.FlowControl.Receive)
 	}
-	c.client.rememberWindow(channel, sub.window)
+	c.client.rememberOptions(channel, sub.window, params.View)
 	c.subs[channel] = sub
 	if isLogChannel(channel) {
 		c.host.logSubs++
