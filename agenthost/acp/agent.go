@@ -40,6 +40,8 @@ type Config struct {
 
 	// MaxLine bounds a message of the agent, in bytes. Default: 16 MiB.
 	MaxLine int
+
+	answer time.Duration // the time for the answer to a steering message behind its turn; default: answerTime
 }
 
 // An Agent runs a coding agent. It implements [agenthost.Agent].
@@ -59,7 +61,7 @@ const (
 	// startTime includes a first start, in which some agents download and migrate data.
 	startTime = 2 * time.Minute
 
-	// answerTime is for all requests except the start and prompts.
+	// answerTime is for all requests except the start and prompts; for steering messages, it begins with the turn's end.
 	answerTime = time.Minute
 )
 
@@ -73,6 +75,7 @@ func New(cfg Config) *Agent {
 	}
 	cfg.Grace = cmp.Or(cfg.Grace, 8*time.Second)
 	cfg.Quiet = cmp.Or(cfg.Quiet, 3*time.Second)
+	cfg.answer = cmp.Or(cfg.answer, answerTime)
 	cfg.Log = cfg.Log.With("agent", cfg.Program.Name)
 	a := &Agent{cfg: cfg, starting: make(chan struct{}, 1), info: agenthost.AgentInfo{Provider: cfg.Program.Name, Name: cfg.Program.Title}}
 	if isGemini(cfg.Program) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"ahprelay/internal/acp"
 	"ahprelay/test/acpagent"
@@ -346,6 +347,28 @@ func TestSteeredMessageJoinsTheTurn(t *testing.T) {
 		if turns := k.history(); turns != 1 {
 			t.Errorf("%d turns; want 1", turns)
 		}
+	}
+}
+
+// TestBusyAgentGetsASteeringMessageOnce steers an agent that takes the message later than agents answer other requests, as behind a
+// long tool call. The message must not wait again, because the agent would get it twice.
+func TestBusyAgentGetsASteeringMessageOnce(t *testing.T) {
+	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "steer busy"}, func(c *Config) { c.answer = time.Millisecond })
+	k := s.connect(t).begin(s, "s1", nil)
+	turn := k.prompt("slow")
+	k.until("chat/delta")
+	k.dispatch(k.chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "steering", "id": "p1", "message": map[string]any{"text": "hello", "origin": map[string]any{"kind": "user"}}})
+	k.until("chat/pendingMessageRemoved")
+	for got := ""; !strings.Contains(got, "The agent has this message now"); {
+		action := k.until("chat/pendingMessageSet", "chat/responsePart")
+		if got = fmt.Sprint(action); action["type"] == "chat/pendingMessageSet" {
+			t.Fatalf("before the agent has answered, %v waits again; want that the host waits for the answer", action)
+		}
+	}
+	k.cancel(turn)
+	k.end()
+	if turns := k.history(); turns != 1 {
+		t.Errorf("%d turns; want 1", turns)
 	}
 }
 

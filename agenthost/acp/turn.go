@@ -77,13 +77,16 @@ func (a *Agent) forbids(prompt agenthost.Prompt) bool {
 // A steered conversation accepts messages during a turn.
 type steered struct{ *conversation }
 
-// Steer implements [agenthost.Steerer].
+// Steer implements [agenthost.Steerer]. An agent may answer when it takes the message, for example behind a long tool call, so Steer
+// waits as long as the turn runs. The answer counts after the turn's end, too.
 func (c steered) Steer(_ context.Context, prompt agenthost.Prompt, turn *agenthost.Turn) error {
 	if c.agent.forbids(prompt) {
 		return errBypass
 	}
-	ctx, cancel := context.WithTimeout(c.life, answerTime) // the answer counts after the turn's end, too
+	ctx, cancel := context.WithCancel(c.life)
 	defer cancel()
+	stop := context.AfterFunc(turn.Context(), func() { time.AfterFunc(c.agent.cfg.answer, cancel) })
+	defer stop()
 	var refused error
 	request := steering{acp.PromptRequest{SessionID: c.id, Prompt: blocks(c.peer.can.PromptCapabilities, prompt)}, json.RawMessage(`{"steering":{"idleBehavior":"promptRequired"}}`)}
 	err := c.peer.conn.CallThen(ctx, "_session/steering", request, nil, func(answer json.RawMessage) {

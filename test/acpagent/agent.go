@@ -68,9 +68,13 @@ type Options struct {
 	With  string // capabilities: load, list, resume, fork, steer, auth, options, switch; faults: gemini;
 	// stays: the agent refuses each change of its model;
 	// late: the agent takes no message during a turn, because its turn has just ended;
+	// busy: the agent takes a message during a turn only after busyTime;
 	// bypass: sessions begin in the mode bypassPermissions;
 	// later: each message has members unknown to its client
 }
+
+// busyTime is how long a busy agent leaves a message during a turn.
+const busyTime = 300 * time.Millisecond
 
 // Command returns the command that runs the agent, and the variables to add to its
 // environment. The command is this test binary.
@@ -285,6 +289,9 @@ func (a *agent) answer(method string, params json.RawMessage) (any, error) {
 		_ = acp.Decode(params, &p)
 		if a.can("late") {
 			return map[string]string{"outcome": "promptRequired"}, nil
+		}
+		if a.can("busy") {
+			time.Sleep(busyTime)
 		}
 		s.say("steered: %s", p.Prompt[0].Text)
 		return struct{}{}, nil
