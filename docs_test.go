@@ -197,3 +197,47 @@ func TestAuditEventsAreListed(t *testing.T) {
 		t.Errorf("%d events found, %v; want the relay's", found, err)
 	}
 }
+
+var (
+	mdLabel     = regexp.MustCompile(`(?:^|[^*\w])\*([A-Z][^*\n]{1,60})\*(?:[^*]|$)`)
+	ofWalks     = []string{"README.md", "docs/authority.md", "docs/canvases.md", "docs/console.md", "docs/first-host.md", "docs/mcp.md", "docs/notifications.md", "docs/sealed.md", "docs/troubleshooting.md", "docs/tutorial.md"}
+	ofPages     = []string{"console/src", "gateway/api/people/pages", "agenthost/scripted"}
+	beforeLabel = "'\"`>"
+	afterLabel  = "'\"`<$:…"
+)
+
+// TestLabelsOfDocuments fails if a document names a button or a part of the console that
+// is not there. Documents print labels in italics.
+func TestLabelsOfDocuments(t *testing.T) {
+	var pages strings.Builder
+	for _, root := range ofPages {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			pages.Write(source)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	labels := 0
+	for _, document := range ofWalks {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, label := range mdLabel.FindAllStringSubmatch(mdCode.ReplaceAllString(string(text), ""), -1) {
+			labels++
+			is := regexp.MustCompile("[" + beforeLabel + "]" + regexp.QuoteMeta(label[1]) + "[" + afterLabel + "]")
+			if !is.MatchString(pages.String()) {
+				t.Errorf("%s names %q, which no page shows", document, label[1])
+			}
+		}
+	}
+	if labels < 30 {
+		t.Errorf("the test has checked only %d labels; want those in all documents", labels)
+	}
+}
