@@ -32,7 +32,7 @@ type loginCmd struct {
 func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	machine, _ := os.Hostname() // an unknown name is not shown
 	login := device.Login{Relay: c.URL, Name: c.Name, Machine: machine, Plain: c.RelayPlain, Show: func(code device.Code) {
-		cli.ShowCode(s.err, code, c.NoQR)
+		cli.ShowCode(s.err, code, "Add a device", c.NoQR)
 	}}
 	login.Name = cmp.Or(login.Name, strings.TrimSpace("ahp-connect "+machine))
 	if who, err := user.Current(); err == nil {

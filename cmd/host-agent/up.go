@@ -193,7 +193,7 @@ func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
 	}
 	tenant, host, expires, err := hostagent.Pair(ctx, hostagent.Pairing{
 		Relay: c.URL, File: file, Machine: machine, User: name, Name: c.Name, Plain: c.RelayPlain,
-		Show: func(code device.Code) { cli.ShowCode(s.err, code, c.NoQR) },
+		Show: func(code device.Code) { cli.ShowCode(s.err, code, "Add a host", c.NoQR) },
 	})
 	if err != nil {
 		return err

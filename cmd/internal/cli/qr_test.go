@@ -91,7 +91,7 @@ func TestQRCodeOnTerminals(t *testing.T) {
 func TestQRCodeHoldsTheTypedCode(t *testing.T) {
 	const page = "https://relay-for-agents.development.example.com:8443/device"
 	code := device.Code{Code: "BCDF-GHJK", Page: page, Link: page + "#0123456789abcdef", Fingerprint: "SHA256:x"}
-	got := onTerminal(t, 80, func(tty *os.File) { ShowCode(tty, code, false) })
+	got := onTerminal(t, 80, func(tty *os.File) { ShowCode(tty, code, "Add a host", false) })
 	want, err := qr.Encode(code.Link+"=BCDF-GHJK", qr.L)
 	if err != nil {
 		t.Fatal(err)
@@ -104,13 +104,16 @@ func TestQRCodeHoldsTheTypedCode(t *testing.T) {
 	if lines := strings.Count(drawn.String(), "\n"); !has || lines > 23 || strings.Contains(said, "=BCDF") || !strings.Contains(said, "BCDF-GHJK") {
 		t.Errorf("the output is the text %q and the expected QR code: %v, with %d lines; want the code BCDF-GHJK, and at most 23 lines", said, has, lines)
 	}
+	if !strings.Contains(said, `"Add a host"`) {
+		t.Errorf("the text is %q; want the name of the page's button that leads to the field for the code", said)
+	}
 }
 
 // TestCodeOfARelayIsPlainText shows a request whose texts come from a relay. They must not erase or replace what this program
 // prints, such as the fingerprint that people compare.
 func TestCodeOfARelayIsPlainText(t *testing.T) {
 	var out bytes.Buffer
-	ShowCode(&out, device.Code{Code: "AB\x1b[2KCD", Page: "https://relay.example.com/\x1b]0;x\adevice", Fingerprint: "aaaa-bbbb"}, true)
+	ShowCode(&out, device.Code{Code: "AB\x1b[2KCD", Page: "https://relay.example.com/\x1b]0;x\adevice", Fingerprint: "aaaa-bbbb"}, "Add a host", true)
 	if text := out.String(); strings.ContainsAny(text, "\x1b\a") || !strings.Contains(text, "aaaa-bbbb") {
 		t.Errorf("the request is shown as %q; want no control characters", text)
 	}
