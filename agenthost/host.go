@@ -146,7 +146,7 @@ func New(cfg Config) (*Host, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.sessions.restoreLocked(); err != nil {
-		return nil, fmt.Errorf("agenthost: Config.Storage: %w", err)
+		return nil, fmt.Errorf("sessions in %s: %w", cfg.Storage, err)
 	}
 	return h, nil
 }

@@ -105,7 +105,7 @@ func (ss *sessionTable) lockStorage() (err error) {
 		return err
 	}
 	if err = auth.AwaitLock(ss.lock); err != nil {
-		return errors.Join(fmt.Errorf("a different host uses %s: %w", ss.host.cfg.Storage, err), ss.lock.Close())
+		return errors.Join(fmt.Errorf("another host-agent on this machine serves them; end it first (%w)", err), ss.lock.Close())
 	}
 	return nil
 }
