@@ -367,7 +367,8 @@ func read(relay string, status int, data []byte, into any) error {
 			refused.Name, refused.Text = said.Error, said.Description
 		}
 	}
-	if refused.Text == "" || strings.HasPrefix(refused.Text, "<") { // nothing, or a web page
+	elsewhere := said.Error == "" && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed)
+	if elsewhere || refused.Text == "" || strings.HasPrefix(refused.Text, "<") { // "<": a web page
 		refused.Text = fmt.Sprintf("the server at %s is not a relay of this version (HTTP %d): check the URL", relay, status)
 	}
 	return refused

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -21,6 +22,21 @@ func TestRefusedLoginReturnsNoDevice(t *testing.T) {
 	d, err := Login{Relay: relay.URL, Show: func(Code) {}}.Run(t.Context())
 	if d != nil || err == nil {
 		t.Errorf("Run of a refused device = %v, %v; want no device, and an error", d, err)
+	}
+}
+
+// TestLoginNamesAServerThatIsNoRelay logs in at a different server, and at a path of a relay. The error
+// must name the address, and not repeat only the server's words.
+func TestLoginNamesAServerThatIsNoRelay(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
+		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, http.StatusText(status), status)
+		}))
+		_, err := Login{Relay: other.URL, Show: func(Code) {}}.Run(t.Context())
+		other.Close()
+		if err == nil || !strings.Contains(err.Error(), other.URL) || !strings.Contains(err.Error(), "check the URL") {
+			t.Errorf("Run at a server that answers %d = %v; want an error with the address and the remedy", status, err)
+		}
 	}
 }
 
