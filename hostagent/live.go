@@ -18,6 +18,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/ahp/view"
+	"ahprelay/auth"
 	"ahprelay/auth/gate"
 	"ahprelay/contentproxy"
 	"ahprelay/internal/fair"
@@ -180,8 +181,7 @@ func (l *live) all() []*canvasStream {
 // client may return. If the client was kicked or its token has ended, left
 // removes the client's records instead.
 func (l *live) left(c *hostConn, clientID string) {
-	sentAway := c.isSentAway()
-	l.previews.clientLeft(c.open.Subject, c.open.Authority(), sentAway)
+	l.previews.clientLeft(c.open.Subject, c.open.Authority(), c.isSentAway())
 	known := c.gates.View.Host()
 	if clientID == "" || known != l.agent.known { // the canvases of a command's process end with the connection
 		return
@@ -189,7 +189,7 @@ func (l *live) left(c *hostConn, clientID string) {
 	who := viewer{c.open.Subject, clientID, c.open.Authority()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if sentAway {
+	if c.isSentAway() { // under mu: hide sees the record that is made below, or left sees that hide's caller has kicked c
 		l.away.Remove(who)
 		return
 	}
@@ -213,6 +213,19 @@ func (l *live) forget(c *hostConn, channel string) {
 	defer l.mu.Unlock()
 	if seen, ok := l.away.Peek(viewer{c.open.Subject, clientID, c.open.Authority()}); ok {
 		delete(seen, channel)
+	}
+}
+
+// hide removes the records of departed clients from which an owner has hidden a session. Those clients'
+// connections must be kicked before.
+func (l *live) hide(owner string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, who := range l.away.Keys() {
+		seen, _ := l.away.Peek(who)
+		maps.DeleteFunc(seen, func(_ string, one shown) bool {
+			return who.subject != owner || !one.policy.Access.Includes(auth.AccessTalk)
+		})
 	}
 }
 

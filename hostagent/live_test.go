@@ -2,6 +2,7 @@ package hostagent
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +141,34 @@ func TestKickedClientLosesItsCanvas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPrivateSessionHidesCanvasesOfAbsentClients makes a session private whose canvas two people look at, while
+// their clients are away. The browser of the other person must lose the canvas at once, and the owner's
+// browser must keep it.
+func TestPrivateSessionHidesCanvasesOfAbsentClients(t *testing.T) {
+	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
+		owner, bob := of("ada"), of("bob")
+		owner.Access = "admin"
+		views := func(open routing.Open, clientID string) *remote {
+			c := w.openAs(w.relay, open)
+			c.asks("initialize", `{"channel":"ahp-root://","clientId":"`+clientID+`","protocolVersions":["0.9.0"]}`)
+			c.subscribes(board)
+			return c
+		}
+		for _, one := range []routing.Open{owner, bob} {
+			views(one, one.Subject).conn.Close(1000, "bye")
+			synctest.Wait()
+			w.wantShown("before, to the absent "+one.Subject, viewing(one, one.Subject), true)
+		}
+		ada := views(owner, "page")
+		ada.subscribes(sharing)
+		if got := ada.asks("relay/private", `{"channel":"`+sharing+`","private":true}`); !strings.Contains(got, sharing) {
+			t.Fatalf("ada, making her session private, gets %s; want it in the list", got)
+		}
+		w.wantShown("in private, to the absent bob", viewing(bob, "bob"), false)
+		w.wantShown("in private, to the absent owner", viewing(owner, "ada"), true)
+	})
 }
 
 // TestCanvasIsBoundToItsClient lets a browser's token expire. The canvas must stay visible while

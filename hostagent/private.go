@@ -26,7 +26,8 @@ import (
 //
 // Without the member private, the request only lists. The host-agent answers; the host
 // never receives it. When a session becomes private, the host-agent ends all connections of
-// other subjects or at the level look, so they reconnect under the new rules. It refuses clients
+// other subjects or at the level look, so they reconnect under the new rules. Canvases by URL of
+// such clients end too, also while the clients are away. It refuses clients
 // whose token names private sessions only, and relays do not report that these have joined. Relays keep
 // no last state of private sessions, and notify only their owner. At the level look, viewers may
 // share a connection, so they never see private sessions. People who operate the host can
@@ -222,5 +223,6 @@ func (g privateGate) set(session string, private bool) error {
 			c.cancel()
 		}
 	}
+	a.live.hide(by.open.Subject)
 	return nil
 }
