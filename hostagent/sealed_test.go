@@ -313,6 +313,35 @@ func TestSealedLieEndsTheConnection(t *testing.T) {
 	})
 }
 
+// TestLateHandshakeMayBeRepeated interrupts a handshake for longer than the host-agent waits, as a network or a
+// machine that sleeps does. The close code must permit another attempt: clients take CloseBadMessage for a
+// host with a different key, and ahp-connect then ends.
+func TestLateHandshakeMayBeRepeated(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.seal()
+		device, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.knows(device, vaultDevice{Level: auth.AccessWrite})
+		r := &sealedRemote{w: w}
+		if r.conn, err = w.relay.Open(routing.Open{ID: "c", Subject: "eve", Access: "admin", Sealed: true}, r); err != nil {
+			t.Fatal(err)
+		}
+		key := w.agent.seals.secret.Public()
+		_, first, err := sealed.NewInitiator(sealed.InitiatorConfig{Host: "laptop", HostKey: &key, Device: device, Limit: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.send(first)
+		time.Sleep(handshakeTime + time.Second)
+		r.take()
+		if r.code != ahp.CloseResync {
+			t.Errorf("a handshake without its third message ends with %d %s; want %d", r.code, r.reason, ahp.CloseResync)
+		}
+	})
+}
+
 // TestSealedConnectionHasLessThanItsDevice connects devices whose connections have less authority
 // than their level, because of the greeting, the grant's channels or the owner's settings. The
 // limits must hold for messages to the host, and for requests to the host-agent.

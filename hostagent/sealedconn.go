@@ -306,6 +306,8 @@ func (c *sealedConn) refuse(err error) {
 	switch {
 	case c.life.Err() != nil: // the client has left, or the host-agent stops
 		closeCode, reason = ahp.CloseHostOffline, stoppedReason
+	case errors.Is(err, context.DeadlineExceeded): // the network or this machine may have paused, so the client should try again
+		closeCode, reason = ahp.CloseResync, "the sealed handshake took too long"
 	case errors.Is(err, sealed.ErrNoCode), errors.Is(err, sealed.ErrWrongCode):
 		closeCode, reason = ahp.CloseForbidden, "this pairing is not possible: the code is wrong, used or too old"
 	}
