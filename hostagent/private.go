@@ -135,11 +135,11 @@ func (p *privateSessions) hidden(open routing.Open) (list []string) {
 	return list
 }
 
-// privateReason is the close reason for a client whose token names private sessions only.
+// privateReason is the close reason for a client that may use private sessions only.
 const privateReason = "the session is private"
 
-// namesHidden reports whether one of a client's lists of channels names only channels that are hidden from
-// it, or that belong to such channels, as that of a link to a private session does.
+// namesHidden reports whether a client may use only channels that are hidden from it, or that belong
+// to such channels. The visitor of a link to a private session is such a client.
 func namesHidden(known *view.Host, policy gate.Policy) bool {
 	all := gate.Policy{Hidden: policy.Hidden}
 	return slices.ContainsFunc(policy.Channels, func(list []string) bool {

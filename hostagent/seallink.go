@@ -13,6 +13,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/hostagent/remembering"
 	"ahprelay/internal/sealed"
+	"ahprelay/routing"
 )
 
 // Bounds of links to sessions of sealed hosts.
@@ -69,6 +70,9 @@ func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, er
 	made, err := order.link(now)
 	if err != nil {
 		return SealedLink{}, err
+	}
+	if namesHidden(s.agent.known, s.agent.policy(routing.Open{Access: string(made.Level), Channels: made.Channels})) {
+		return SealedLink{}, fmt.Errorf("%s: %s", order.Session, privateReason)
 	}
 	if err := remembering.Shows(ctx, s.agent.last.dial, order.Session); err != nil {
 		return SealedLink{}, fmt.Errorf("%s: the host does not show this session: %w", order.Session, err)

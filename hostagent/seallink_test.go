@@ -2,8 +2,11 @@ package hostagent
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"ahprelay/routing"
 )
 
 // TestExpiredLinksLeaveRoom makes as many links as a host may have. A further link must be refused,
@@ -47,4 +50,18 @@ func TestLinkIDsAreNoFlags(t *testing.T) {
 			t.Fatalf("the link's ID is %s; want one without a hyphen at its start", id)
 		}
 	}
+}
+
+// TestNoSealedLinkToAPrivateSession makes a link to a private session of a sealed host. It must be refused with
+// the reason, because the link admits no visitor.
+func TestNoSealedLinkToAPrivateSession(t *testing.T) {
+	inWorldOf(t, routing.AgentEndConfig{Sealed: true}, func(w *world) {
+		w.seal()
+		if _, err := w.agent.private.set("ada-the-owner", "s:/1", true, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.agent.seals.makeLink(t.Context(), DeviceOrder{Session: "s:/1"}); err == nil || !strings.Contains(err.Error(), privateReason) {
+			t.Errorf("makeLink for the private session = %v; want an error with %q", err, privateReason)
+		}
+	})
 }
