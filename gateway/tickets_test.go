@@ -47,7 +47,7 @@ func TestRefusedTicketHasAReason(t *testing.T) {
 func TestCanvasDomainLowersBoundOfUnauthenticatedConnections(t *testing.T) {
 	for domain, want := range map[string]unauthenticated.Bounds{"": httpBounds, "canvas.example.com": longHeaderBounds} {
 		inWorld(t, Config{CanvasDomain: domain}, func(w *world) {
-			if got := w.server.httpConns.table.Bounds(); got != want {
+			if got := w.server.httpConns.table.Bounds; got != want {
 				t.Errorf("with the canvas domain %q, the bounds of unauthenticated connections are %v; want %v", domain, got, want)
 			}
 		})

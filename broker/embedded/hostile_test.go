@@ -19,7 +19,6 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"ahprelay/auth"
-	"ahprelay/internal/unauthenticated"
 )
 
 // startPort starts a server with a TCP listener and the tenant acme.
@@ -85,9 +84,10 @@ func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 // Host-agents must still be able to log in, and the server must close the oldest silent connection
 // for them.
 func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
-	s := startPort(t)
 	const most = 8
-	s.port.unauthenticated.SetBounds(unauthenticated.Bounds{Total: most})
+	defer func(was int) { maxUnauthenticated = was }(maxUnauthenticated)
+	maxUnauthenticated = most
+	s := startPort(t)
 	var silent []*bufio.Reader
 	for range most {
 		_, from, _ := rawAt(t, s, "acme", "laptop")

@@ -37,8 +37,9 @@ import (
 // file descriptors.
 const acceptRetry = 100 * time.Millisecond
 
-// maxUnauthenticated bounds the connections before login, from all addresses together.
-const maxUnauthenticated = 4096
+// maxUnauthenticated bounds the connections before login, from all addresses together. Only
+// tests change it.
+var maxUnauthenticated = 4096
 
 // A port accepts TCP connections for the NATS server.
 type port struct {

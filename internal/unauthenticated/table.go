@@ -19,8 +19,9 @@ type Bounds struct {
 
 // A Table holds connections until they leave. It is safe for concurrent use.
 type Table struct {
+	Bounds Bounds // set by New, then read-only
+
 	mu     sync.Mutex // guards the fields below, and each Entry and group
-	bounds Bounds
 	groups map[string]*group
 	most   groups // a heap of the same groups
 	count  int    // unauthenticated connections
@@ -46,22 +47,7 @@ type group struct {
 }
 
 // New returns an empty Table.
-func New(bounds Bounds) *Table { return &Table{bounds: bounds, groups: map[string]*group{}} }
-
-// SetBounds replaces the bounds, and evicts no connection. Each later Enter evicts at
-// most one.
-func (t *Table) SetBounds(bounds Bounds) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.bounds = bounds
-}
-
-// Bounds returns the current bounds.
-func (t *Table) Bounds() Bounds {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.bounds
-}
+func New(bounds Bounds) *Table { return &Table{Bounds: bounds, groups: map[string]*group{}} }
 
 // Len returns the number of unauthenticated connections, and of groups.
 func (t *Table) Len() (waiting, groups int) {
@@ -91,9 +77,9 @@ func (t *Table) add(name string, evict func()) (c, out *Entry) {
 	}
 	c = &Entry{table: t, group: g, evict: evict}
 	t.waitLocked(c, false)
-	if t.bounds.Group > 0 && g.waiting.Len() > t.bounds.Group {
+	if t.Bounds.Group > 0 && g.waiting.Len() > t.Bounds.Group {
 		out = g.next()
-	} else if t.bounds.Total > 0 && t.count > t.bounds.Total {
+	} else if t.Bounds.Total > 0 && t.count > t.Bounds.Total {
 		out = t.most[0].next()
 	}
 	if out != nil {
@@ -142,7 +128,7 @@ func (c *Entry) Next(idle bool) {
 func (c *Entry) Authenticated() {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
-	if most := c.table.bounds.Authenticated; c.at != nil && (most == 0 || c.group.authenticated < most) {
+	if most := c.table.Bounds.Authenticated; c.at != nil && (most == 0 || c.group.authenticated < most) {
 		c.table.unwaitLocked(c)
 		c.group.authenticated++
 	}
