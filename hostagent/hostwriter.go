@@ -21,7 +21,6 @@ type hostWriter struct {
 	c *hostConn
 
 	answers atomic.Int32 // how many answers from gates are queued for the host
-	busy    atomic.Bool  // a message is being written
 
 	clientName string // from the client's last initialize or reconnect with clientInfo; owned by the goroutine, like pace
 	pace       pace
@@ -33,6 +32,7 @@ type hostWriter struct {
 	sock     hostSocket   // nil while writing is not possible
 	queue    []delivery   // bounded by the connection's credit
 	writing  bool         // a writer runs, or has ended for good
+	busy     bool         // the writer's deliveries include a message
 	closed   *clientClose // nil while the client is connected
 	clientID string       // from the client's initialize or reconnect
 }
@@ -111,6 +111,7 @@ func (w *hostWriter) nextBatch() (queue []delivery, end bool) {
 	queue, w.queue = w.queue, nil
 	end = len(queue) == 0 && w.closed != nil
 	w.writing = len(queue) > 0 || end
+	w.busy = slices.ContainsFunc(queue, delivery.isMessage)
 	return queue, end
 }
 
@@ -128,7 +129,6 @@ func (w *hostWriter) write(sock hostSocket) {
 	for {
 		queue, end := w.nextBatch()
 		for _, d := range queue {
-			w.busy.Store(d.isMessage())
 			if d.flush {
 				w.c.flushed()
 				continue
@@ -150,19 +150,15 @@ func (w *hostWriter) write(sock hostSocket) {
 		if len(queue) == 0 {
 			return
 		}
-		w.busy.Store(false)
 	}
 }
 
 // waits reports whether a message waits for the host. Requests of the relay do not count, so a relay cannot
 // use them to hide that it delivers nothing from the client.
 func (w *hostWriter) waits() bool {
-	if w.busy.Load() {
-		return true
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.queue, delivery.isMessage)
+	return w.busy || slices.ContainsFunc(w.queue, delivery.isMessage)
 }
 
 // writeOne unseals a message if necessary, and writes it to the host if the gates permit it. It

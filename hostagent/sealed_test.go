@@ -274,6 +274,26 @@ func TestBusyHostKeepsSealedConnections(t *testing.T) {
 	}
 }
 
+// TestTakenMessagesWaitForTheHost has a writer that has taken messages from its queue and written none. They must
+// count as waiting, so that their client does not count as silent. Requests of the relay must not count.
+func TestTakenMessagesWaitForTheHost(t *testing.T) {
+	for _, test := range []struct {
+		queue []delivery
+		want  bool
+	}{
+		{[]delivery{{}}, true}, {[]delivery{{flush: true}, {}}, true}, {[]delivery{{flush: true}}, false}, {nil, false},
+	} {
+		w := hostWriter{queue: test.queue}
+		before := w.waits()
+		if w.nextBatch(); before != test.want || w.waits() != test.want {
+			t.Errorf("%d deliveries: waits is %v in the queue, and %v with the writer; want %v", len(test.queue), before, w.waits(), test.want)
+		}
+		if w.nextBatch(); w.waits() {
+			t.Errorf("%d deliveries: they wait after the writer is done; want none", len(test.queue))
+		}
+	}
+}
+
 // TestSilenceIsMeasuredByTheMonotonicClock has a sealed client and the host send something. The times at
 // which they were last heard must have readings of the monotonic clock: otherwise, a change of the system's
 // clock would end connections, or hide a silence.
