@@ -47,7 +47,7 @@ func (c *client) endIfRevoked() {
 }
 
 // RevokeForNextStart adds a revocation to the data directory of a relay that is not
-// running.
+// running. With an error, the revocation is stored if it is not empty.
 func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth.Revocation, err error) {
 	dir, err := openDataDir(dataDir)
 	if err != nil {
@@ -67,7 +67,7 @@ func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth
 	}
 	rev = ask.Revocation()
 	if err := revoked.Add(rev); err != nil {
-		return rev, err
+		return auth.Revocation{}, err
 	}
 	return rev, atomicfile.KeepOwner(dataDir, path)
 }

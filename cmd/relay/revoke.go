@@ -77,10 +77,14 @@ func (c *revokeCmd) forNextStart(ask operatorapi.RevokeRequest, absence error) e
 	if errors.Is(err, gateway.ErrInUse) {
 		return fmt.Errorf("nothing is revoked: a relay uses %s, but does not answer commands; give its address with --relay", c.DataDir)
 	}
-	if err != nil {
+	if err != nil && done == (auth.Revocation{}) {
 		return fmt.Errorf("nothing is revoked: %w; %w", absence, err)
 	}
-	return fmt.Errorf("%w: %w. It is stored in %s: %s. It takes effect when a relay starts with this directory, and reaches the other relays of a cluster then", errNotReceived, absence, c.DataDir, named(done))
+	stored := fmt.Errorf("%w: %w. It is stored in %s: %s. It takes effect when a relay starts with this directory, and reaches the other relays of a cluster then", errNotReceived, absence, c.DataDir, named(done))
+	if err != nil {
+		return fmt.Errorf("%w; if that relay does not run as this user, give it the file first, because this failed: %w", stored, err)
+	}
+	return stored
 }
 
 // request returns the revocation that the flags ask for.
