@@ -358,10 +358,14 @@ func TestForeignPollsSlowNobodyDown(t *testing.T) {
 }
 
 // TestRequestEndsWithItsTime polls a request from its beginning to its end. The request must be
-// pending, then approved once, and unknown after its time.
+// pending, then approved, also for a device whose answer was lost, and unknown after the device's
+// removal and after its time. A host-agent's request must be approved once.
 func TestRequestEndsWithItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, who := newDirectory(t), owner()
+		if err := update(d.store, personKey(who.Tenant, who.Subject), func(*Person) (*Person, error) { return &who, nil }); err != nil {
+			t.Fatal(err)
+		}
 		key := newKey(t)
 		r, err := d.Ask(Request{Kind: OfDevice, Key: key, Name: "x"})
 		if err != nil {
@@ -387,6 +391,29 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 			t.Errorf("approving a request twice: %v; want ErrNone", err)
 		}
 		time.Sleep(PollEvery)
+		poll(r.Secret, key, nil)
+		time.Sleep(PollEvery)
+		poll(r.Secret, key, nil)
+		poll(r.Secret, newKey(t), ErrNone)
+		if _, err := d.Find(r.ID, &who); !errors.Is(err, ErrNone) {
+			t.Errorf("finding an approved request: %v; want ErrNone", err)
+		}
+		devices, err := d.Devices(who.Tenant, "")
+		if err != nil || len(devices) != 1 {
+			t.Fatalf("there are the devices %+v, %v; want one", devices, err)
+		}
+		if err := d.Remove(devices[0].ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(PollEvery)
+		poll(r.Secret, key, ErrGone)
+
+		if r, err = d.Ask(Request{Kind: OfHost, Key: key}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code, Host: "desk"}); err != nil {
+			t.Fatal(err)
+		}
 		poll(r.Secret, key, nil)
 		time.Sleep(PollEvery)
 		poll(r.Secret, key, ErrGone)
@@ -522,7 +549,7 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 			t.Errorf("polling a request approved before the flood: %v; want no error", err)
 		}
 		waiting, err := d.requests()
-		if n := len(waiting); err != nil || n > 4*ofNetwork+2 {
+		if n := len(waiting); err != nil || n > 4*ofNetwork+3 { // with the approved one
 			t.Errorf("%d requests of 4 networks wait, %v; want at most %d of each", n, err, ofNetwork)
 		}
 		// If each request comes from another network, a new request must still fit.

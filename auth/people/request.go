@@ -47,6 +47,7 @@ type Request struct {
 
 	Denied   bool      `json:"denied,omitempty"`
 	Approved *Approval `json:"approved,omitempty"`
+	Device   string    `json:"device,omitempty"` // the ID of the approved device, once it has access
 }
 
 // An Approval records who has approved a request, and the granted authority.
@@ -261,17 +262,50 @@ func (d *Directory) Asked(id, secret string) (key string, err error) {
 	return asked.Key, nil
 }
 
-// Poll returns an approved request, once. The caller must present its secret, and the
-// thumbprint of the proved key. For a device, it also returns the new device.
+// Poll returns an approved request. The caller must present its secret, and the thumbprint of
+// the proved key. For a device, it also returns the new device, and does so again until the request's time ends, because
+// the answer may be lost. A host-agent's request is returned once.
 func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err error) {
+	if r, err = d.approved(id, secret, key); err != nil {
+		return r, device, err
+	}
+	if r.Device != "" {
+		if device, _, err = d.Device(r.Device); errors.Is(err, ErrNone) { // it was removed
+			err = ErrGone
+		}
+		return r, device, err
+	}
+	if err = d.stillIn(r.Approved.Tenant, r.Approved.Device, r.Approved.Origins); errors.Is(err, errByRemoved) {
+		err = errors.Join(err, ErrDenied)
+	}
+	if err == nil && r.Kind == OfDevice { // before the request ends, so that another poll can follow a failure
+		device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Access: r.Approved.Access, Name: r.Name, Key: key, Place: r.Address, Origins: r.Approved.Origins}, d.roomIn)
+	}
+	if err != nil {
+		return r, device, err
+	}
+	return r, device, update(d.store, requestPrefix+id, func(old *Request) (*Request, error) {
+		switch {
+		case old == nil:
+			return nil, ErrGone
+		case r.Kind == OfDevice:
+			old.Device = device.ID
+			return old, nil
+		}
+		return nil, nil // collected
+	})
+}
+
+// approved returns an approved request for a poll, or an error, see Poll.
+func (d *Directory) approved(id, secret, key string) (r Request, err error) {
 	switch asked, err := d.Asked(id, secret); {
 	case err != nil:
-		return r, device, err
+		return r, err
 	case asked != key:
-		return r, device, ErrNone
+		return r, ErrNone
 	}
 	if err := d.mayPoll(id); err != nil {
-		return r, device, err
+		return r, err
 	}
 	err = update(d.store, requestPrefix+id, func(old *Request) (*Request, error) { // changes nothing, but has the newest record
 		switch {
@@ -285,24 +319,7 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 		r = *old
 		return old, nil
 	})
-	if err != nil {
-		return r, device, err
-	}
-	if err = d.stillIn(r.Approved.Tenant, r.Approved.Device, r.Approved.Origins); errors.Is(err, errByRemoved) {
-		err = errors.Join(err, ErrDenied)
-	}
-	if err == nil && r.Kind == OfDevice { // before the request ends, so that another poll can follow a failure
-		device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Access: r.Approved.Access, Name: r.Name, Key: key, Place: r.Address, Origins: r.Approved.Origins}, d.roomIn)
-	}
-	if err != nil {
-		return r, device, err
-	}
-	return r, device, update(d.store, requestPrefix+id, func(old *Request) (*Request, error) {
-		if old == nil {
-			return nil, ErrGone
-		}
-		return nil, nil // collected
-	})
+	return r, err
 }
 
 // mayPoll returns an error if a request is polled too often.
