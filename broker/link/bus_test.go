@@ -118,6 +118,8 @@ type cargo struct {
 	ended   []error
 	late    int    // number of calls of Handle after Ended
 	asked   func() // the next call of Next calls it
+
+	busy chan struct{} // Body waits for it; nil: it does not wait
 }
 
 func (c *cargo) Next(_ uint64, size int, _ time.Time) ([]byte, time.Time) {
@@ -160,6 +162,9 @@ func (c *cargo) Handle(_ uint64, payload []byte) (bool, error) {
 func (c *cargo) Released(uint64) bool { return false }
 
 func (c *cargo) Body([]byte) bool {
+	if c.busy != nil {
+		<-c.busy
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bodies++

@@ -72,6 +72,39 @@ func TestBodyLeavesWithoutAWakeUp(t *testing.T) {
 	})
 }
 
+// TestInboxIsBoundedInBytes has a host-agent send long messages while the relay's reader is busy. The relay must not
+// keep all of them, and the link must go on.
+func TestInboxIsBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		const size, sent = 1 << 20, 5 * link.InboxBytes >> 20
+		r := e.startWith("relay1", testHello, func(c *cargo) {
+			c.busy = make(chan struct{})
+			_ = c.lines.(link.RelayLines).Watch("body")
+		})
+		<-r.joined
+		for range sent {
+			_ = e.net.Publish(link.ChannelSubject("t", "h", "body"), make([]byte, size))
+			synctest.Wait()
+		}
+		close(r.busy)
+		synctest.Wait()
+		r.cargo.mu.Lock()
+		kept := r.bodies
+		r.cargo.mu.Unlock()
+		if most := 2*link.InboxBytes/size + 1; kept > most || kept < most/2 {
+			t.Errorf("of %d messages with %d bytes, the relay keeps %d while it is busy; want %d to %d", sent, size, kept, most/2, most)
+		}
+		e.mu.Lock()
+		agent := e.accepted[0]
+		e.mu.Unlock()
+		agent.send("after")
+		time.Sleep(time.Second)
+		r.wantGot(t, "after")
+	})
+}
+
 // TestTrafficMayWakeItsLinkEarly calls Wake while the relay's link is still opening. The queued
 // payload must be sent.
 func TestTrafficMayWakeItsLinkEarly(t *testing.T) {

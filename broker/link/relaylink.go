@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"ahprelay/auth"
-
-	"github.com/nats-io/nats.go"
 )
 
 // RelayTraffic is the traffic at the relay's end of a link.
@@ -58,8 +56,8 @@ type RelayLink struct {
 	bus    Bus
 	cfg    RelayLinkConfig
 	accept func(answer Hello, lines RelayLines) RelayTraffic
-	in     chan *nats.Msg // link packets and bodies, in order
-	done   chan struct{}  // closed when Run returns
+	inbox  *inbox        // link packets and bodies, in order
+	done   chan struct{} // closed when Run returns
 	share  *ecdh.PrivateKey
 	tags   *linkSeal // for the answered challenge; owned by Run, like damage
 	damage damage
@@ -87,7 +85,7 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	cfg.Hello.Share = share.PublicKey().Bytes()
 	return &RelayLink{
 		bus: bus, cfg: cfg, accept: accept, share: share,
-		in: make(chan *nats.Msg, inboxSize), done: make(chan struct{}), damage: newDamage(cfg.Log),
+		inbox: newInbox(), done: make(chan struct{}), damage: newDamage(cfg.Log),
 		watched: map[string]func(){},
 	}
 }
@@ -98,11 +96,16 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 func (l *RelayLink) Run(ctx context.Context) error {
 	defer close(l.done)
 	defer l.unwatchAll()
-	cancel, err := l.bus.Subscribe(l.subject("up"), l.in)
+	cancel, err := l.bus.Subscribe(l.subject("up"), l.inbox.in)
 	if err != nil {
 		return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)
 	}
 	defer cancel()
+	open, end := context.WithCancel(ctx)
+	var queueing sync.WaitGroup
+	queueing.Go(func() { l.inbox.run(open) })
+	defer queueing.Wait()
+	defer end()
 	answer, err := l.handshake(ctx)
 	if err != nil {
 		return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)
@@ -145,22 +148,24 @@ func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic Rela
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case msg := <-l.in:
-			var err error
-			switch {
-			case msg.Subject != up:
-				if !traffic.Body(msg.Data) {
-					err = errDamaged
-				}
-			case isHello(msg.Data): // an answer to a repeated hello
-			default:
-				err = bound.receive(msg.Data)
+		case <-l.inbox.ready:
+		}
+		msg := l.inbox.next()
+		var err error
+		switch {
+		case msg == nil:
+		case msg.Subject != up:
+			if !traffic.Body(msg.Data) {
+				err = errDamaged
 			}
-			if errors.Is(err, errDamaged) {
-				l.damage.note(msg.Subject)
-			} else if err != nil {
-				return err
-			}
+		case isHello(msg.Data): // an answer to a repeated hello
+		default:
+			err = bound.receive(msg.Data)
+		}
+		if errors.Is(err, errDamaged) {
+			l.damage.note(msg.Subject)
+		} else if err != nil {
+			return err
 		}
 	}
 }
@@ -179,7 +184,11 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 			return Hello{}, ErrSilent
 		case <-retry:
 			l.offer()
-		case msg := <-l.in:
+		case <-l.inbox.ready:
+			msg := l.inbox.next()
+			if msg == nil {
+				continue
+			}
 			answer, done, err := l.answer(msg.Data)
 			if done {
 				return answer, err
@@ -339,7 +348,7 @@ func (l *RelayLink) watch(token string) error {
 	if l.watched == nil || l.watched[token] != nil {
 		return nil
 	}
-	cancel, err := l.bus.Subscribe(ChannelSubject(l.cfg.Tenant, l.cfg.Host, token), l.in)
+	cancel, err := l.bus.Subscribe(ChannelSubject(l.cfg.Tenant, l.cfg.Host, token), l.inbox.in)
 	if err != nil {
 		return err
 	}
