@@ -3,12 +3,15 @@
 package browser_test
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
 )
 
 // types types at the cursor.
@@ -119,6 +122,27 @@ func TestAnswerStaysWhileItsQuestionIsLeft(t *testing.T) {
 		p.click(lastTurn + test.sends)
 		p.wants(lastTurn+" .parts", test.end)
 	}
+}
+
+// TestWrittenAnswerBelongsToItsToken writes an answer, and then gives the page the token of another person, as on a shared
+// computer. That person must not see what was written.
+func TestWrittenAnswerBelongsToItsToken(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("ask text")
+	const field = lastTurn + " form.question textarea"
+	p.enter(field, "a secret")
+	p.openSession("demo:/notes")
+	p.holds("a different session", "!document.querySelector("+js(field)+")")
+	_, fragment, _ := strings.Cut(s.console(s.tokenWith(func(c *auth.Client) { c.Subject = "grace" })), "#")
+	eval[bool](p, fmt.Sprintf("(location.hash = %q, true)", fragment))
+	p.click("#swap-take")
+	p.wants("#status-text", "Live")
+	p.openSession("demo:/login")
+	p.holds("an empty answer", "document.querySelector("+js(field)+")?.value === ''")
 }
 
 // TestLostAnswerKeepsWhatWasWritten loses the connection with an answer that is on its way, and
