@@ -22,7 +22,7 @@ export interface EventsPage {
   readonly links: Map<string, Link>;
   readonly hosts: Pick<Hosts, 'asked' | 'offline' | 'refresh'>;
   readonly past: Pick<Offline, 'load' | 'tick'>;
-  readonly sessions: { flush(): void; tick(): void };
+  readonly sessions: { flush(): void; opened(): void; tick(): void };
   readonly questions: { follow(): void; wake(): void };
   readonly absent: { follow(): void };
   route(): void;
@@ -64,6 +64,7 @@ export function follow(page: EventsPage): void {
     page.open(null); // a dialog would hide the question
     if (asks === true) page.openQuestion(text(host), text(session), text(chat));
     else page.openSession(text(host), text(session));
+    page.sessions.opened(); // it may have been open already
   });
   if (sessionStorage.getItem(begunKey)) page.open({ kind: 'account', first: begun() }); // the page was reloaded for this account
   setInterval(() => tick(page), 1000);

@@ -145,6 +145,26 @@ func TestWrittenAnswerBelongsToItsToken(t *testing.T) {
 	p.holds("an empty answer", "document.querySelector("+js(field)+")?.value === ''")
 }
 
+// TestOpenSessionIsReadAfterItsNotification marks a session as unread while it is open, and presses its notification. The
+// session must then be read.
+func TestOpenSessionIsReadAfterItsNotification(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	row := func(unread bool) string {
+		return fmt.Sprintf("document.querySelector('[data-session=\"demo:/login\"]')?.dataset.unread === %s", map[bool]string{true: "''", false: "undefined"}[unread])
+	}
+	p.holds("a session that is read", row(false))
+	_, err := s.near().Dispatch("demo:/login", map[string]any{"type": "session/isReadChanged", "isRead": false})
+	must(t, err)
+	p.holds("a session that is unread", row(true))
+	eval[any](p, fmt.Sprintf("navigator.serviceWorker.dispatchEvent(new MessageEvent('message', {data: {open: {host: %q, session: 'demo:/login'}}})), null", hostName))
+	p.holds("a session that is read", row(false))
+}
+
 // TestLostAnswerKeepsWhatWasWritten loses the connection with an answer that is on its way, and
 // leaves the question. The host asks it still, and what was written must be there.
 func TestLostAnswerKeepsWhatWasWritten(t *testing.T) {
