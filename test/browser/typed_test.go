@@ -165,6 +165,33 @@ func TestOpenSessionIsReadAfterItsNotification(t *testing.T) {
 	p.holds("a session that is read", row(false))
 }
 
+// TestSessionThatTheHostHasIsOpened loses the answer to a new session. When the user tries again, the host answers that it has
+// the session. The page must open it, so that the user does not create a second one.
+func TestSessionThatTheHostHasIsOpened(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.wants("#status-text", "Live")
+	eval[any](p, `(() => {
+		const send = WebSocket.prototype.send;
+		window.created = 0;
+		WebSocket.prototype.send = function (message) {
+			if (!message.includes('"createSession"')) return send.call(this, message);
+			window.created++;
+			const asked = JSON.parse(message);
+			send.call(this, JSON.stringify({ ...asked, id: 'lost' }));
+			this.dispatchEvent(new MessageEvent('message', { data: JSON.stringify({ jsonrpc: '2.0', id: asked.id, error: { code: -32003, message: 'Session already exists' } }) }));
+		};
+	})(), null`)
+	p.click("#new-session")
+	p.click("#create")
+	p.wants("#chat-note", "No messages yet.")
+	if n := eval[int](p, "window.created"); n != 1 {
+		t.Errorf("the page has created %d sessions; want 1", n)
+	}
+}
+
 // TestLostAnswerKeepsWhatWasWritten loses the connection with an answer that is on its way, and
 // leaves the question. The host asks it still, and what was written must be there.
 func TestLostAnswerKeepsWhatWasWritten(t *testing.T) {

@@ -16,6 +16,8 @@ import { WakeAt } from './left';
 import { Completed, Select } from './select';
 import { t } from '../language';
 
+const exists = -32003; // the host's error for a session that it has
+
 const key = (host: string) => `new-session ${host}`;
 
 /** The choices that a user made last at a host. */
@@ -66,8 +68,9 @@ async function create(link: Link, what: Created, tried: Map<string, string>): Pr
       });
     }
   } catch (err) {
-    if (err instanceof RpcError) tried.delete(key);
-    throw err;
+    if (!(err instanceof RpcError)) throw err;
+    tried.delete(key);
+    if (err.code !== exists) throw err;
   }
   if (model) conversation.models.set(placeOf(link.host, channel), model);
   nav.openSession(link.host, channel);
