@@ -235,7 +235,7 @@ export class Leaving {
     try {
       await this.#put(host, { id: now.id, version: 1, expires: relayNow() + usualLife * 3_600_000, wake }, now.content);
     } catch (err) {
-      if (!had || !(err instanceof Conflict)) throw err; // a conflict with itself
+      if (!(had && err instanceof Conflict) && !this.all.some((l) => l.item.id === now.id)) throw err; // a conflict with itself, or only the answer was lost
     }
     this.#tried.delete(what);
     return now.content;
@@ -313,7 +313,10 @@ export class Leaving {
   }
 
   async #change(method: string, host: string, id: string, json?: object): Promise<void> {
-    const { status, body } = await this.#page.ask(method, pathOf(host, id), json);
+    const { status, body } = await this.#page.ask(method, pathOf(host, id), json).catch(async (err) => {
+      await this.read().catch(() => {}); // the relay may have the change, although its answer was lost
+      throw err;
+    });
     const why = status === 200 ? '' : text(body?.error) || t`the relay answered ${status}`;
     await this.read().catch(() => {});
     if (status === 409) throw new Conflict(why);

@@ -120,12 +120,13 @@ async function absentHost() {
   Object.assign(globalThis, { indexedDB: database(), location: { origin: 'https://relay.example' } });
   const host = await newSecret();
   const info = { host: 'laptop', state: 'online', since: '', clients: 0 };
-  const relay = { stored: new Map<string, any>(), loses: false };
+  const relay = { stored: new Map<string, any>(), loses: '' };
   const page: LeftPage = {
     at: '', hosts: [info as any], hostsStale: false, host: 'laptop', session: 's:/1', chatUri: 'c:/1', readOnly: false,
     links: new Map([['laptop', { host: 'laptop', live: true, store: { agents: [] }, conn: { request: async (_: string, { keys }: any) => ({ ...who, host: base64url(host.public), devices: [{ keys, name: 'phone' }] }) as any } }]]),
     who: async () => 'who', draw() {},
     ask: async (method, path, item: any) => {
+      if (method === 'GET' && relay.loses === 'network') throw new TypeError('Failed to fetch');
       if (method === 'GET') return { status: 200, body: { items: [...relay.stored.values()] } } as any;
       const id = path.split('/').at(-1)!;
       if (item.version !== (relay.stored.get(id)?.item.version ?? 0) + 1) return { status: 409, body: { error: 'the item was changed on a different device meanwhile' } } as any;
@@ -139,11 +140,11 @@ async function absentHost() {
   info.state = 'offline';
   for (let n = 0; n < 1000 && !left.takes('laptop'); n++) await new Promise((r) => { setTimeout(r, 10); });
   const lost = async (leave: () => Promise<unknown>) => {
-    relay.loses = true;
+    relay.loses = 'network';
     await assert.rejects(leave(), /Failed to fetch/);
-    relay.loses = false;
+    relay.loses = '';
   };
-  return { page, left, stored: relay.stored, lost, message: (turn: string) => left.leave('laptop', { kind: 'message', session: 's:/1', chat: 'c:/1', turn, text: 'go on' }) };
+  return { page, left, relay, stored: relay.stored, lost, message: (turn: string) => left.leave('laptop', { kind: 'message', session: 's:/1', chat: 'c:/1', turn, text: 'go on' }) };
 }
 
 // Leaves a message and a session at a relay whose answer is lost, and leaves them again. The relay must get the same
@@ -170,6 +171,17 @@ test('an item whose answer was lost is left once', async () => {
   for (const leave of messages) await lost(leave);
   for (const leave of messages) await leave();
   assert.equal(stored.size, want + 2, 'the relay has one of two items twice');
+});
+
+// Leaves a message at a relay that has it, while only its answer is lost, as when a phone changes its network. The page must learn
+// that the message was left.
+test('an item that has arrived without an answer was left', async () => {
+  const { left, relay, stored, message } = await absentHost();
+  relay.loses = 'answer';
+  await message('t1');
+  relay.loses = '';
+  await message('t2'); // the same words again are a new message
+  assert.deepEqual([stored.size, left.all.length], [2, 2]);
 });
 
 // Cancels a message whose answer was lost, and leaves the same words again. They must be a new item: the first is not
