@@ -246,6 +246,7 @@ export class Conversation {
     const channel = this.#page.chatUri;
     const cursor = this.#page.link?.store.get<ChatState>(channel)?.turnsNextCursor;
     if (!cursor) return;
+    this.#page.link!.store.loading = channel!;
     try {
       await this.#page.link!.conn!.request('fetchTurns', { channel, cursor }); // the turns arrive as an action
     } catch (err) {

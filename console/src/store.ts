@@ -28,6 +28,7 @@ export class Store {
   pending: Pending[] = [];
   quiet = new Set<number>(); // clientSeq of actions that the user did not cause; a refusal is not shown
   revision = 0; // counts changes
+  loading = ''; // chat whose earlier turns this page has requested
   givers: ReadonlyMap<string, string> = new Map(); // answers to the people who gave them; replaced at each change
 
   #channels = new Map<string, { state: State; fromSeq: number }>();
@@ -131,6 +132,10 @@ export class Store {
     if (!entry || !isObject(action) || rejectionReason !== undefined) return;
     if (serverSeq <= entry.fromSeq) return; // already in the snapshot
     entry.fromSeq = serverSeq;
+    if (action.type === 'chat/turnsLoaded') {
+      if (channel !== this.loading && (entry.state as ChatState).turnsNextCursor) return; // for a different client: here, they would leave a gap
+      this.loading = '';
+    }
     // A client's message to a provider is echoed to all clients and has an origin.
     if (action.type === 'canvas/message' && !origin) this.messages.push({ channel, payload: action.payload });
     this.#reduce(entry, action);

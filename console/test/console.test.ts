@@ -77,9 +77,25 @@ test('errors come in a field or in a part', () => {
 
 test('earlier turns are prepended once', () => {
   const store = storeWith({ turns: [{ id: '3' }], turnsNextCursor: 'x' });
+  store.loading = chat;
   const state = play(store, { type: 'chat/turnsLoaded', turns: [{ id: '2' }, { id: '3' }] });
   assert.deepEqual(state.turns.map((t) => t.id), ['2', '3']);
   assert.equal(state.turnsNextCursor, undefined);
+});
+
+// The host gives the turns that one client requests to all of them. Two pages of a person have different turns.
+test('earlier turns that a different page has requested leave no gap', async () => {
+  const store = storeWith({ turns: [{ id: '50' }], turnsNextCursor: 'before 50' });
+  const other = { type: 'chat/turnsLoaded', turns: [{ id: '20' }], turnsNextCursor: 'before 20' };
+  const own = { type: 'chat/turnsLoaded', turns: [{ id: '40' }], turnsNextCursor: 'before 40' };
+  const state = play(store, other);
+  assert.deepEqual([state.turns.map((t) => t.id), state.turnsNextCursor], [['50'], 'before 50']);
+  const request = async () => store.apply({ channel: chat, action: own, serverSeq: 20 });
+  const page: any = { link: { store, conn: { request } }, chatUri: chat, draw() {} };
+  await new Conversation(page).earlier();
+  assert.deepEqual(store.get(chat).turns.map((t) => t.id), ['40', '50']);
+  play(store, other);
+  assert.equal(store.get(chat).turnsNextCursor, 'before 40');
 });
 
 test('truncating keeps the earlier turns', () => {

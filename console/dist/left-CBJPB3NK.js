@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-7WSYX4B3.js";import"./chunk-XYEK4GUT.js";import"./chunk-CR2QEPQC.js";import"./chunk-S7ODNOAQ.js";import"./chunk-H74R2GXU.js";import"./chunk-5ZUITUKW.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

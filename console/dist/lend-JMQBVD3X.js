@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-ZRETKCCY.js";import"./chunk-UC74NQOO.js";import"./chunk-26WMZINT.js";import"./chunk-MKZSOV4N.js";import"./chunk-CGXBNST6.js";import"./chunk-S7ODNOAQ.js";import"./chunk-H74R2GXU.js";import"./chunk-5ZUITUKW.js";export{b as Asks,c as CameraView,a as Lend};

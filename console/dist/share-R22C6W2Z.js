@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-XZWU6CST.js";import"./chunk-EOKPJOGV.js";import"./chunk-UC74NQOO.js";import"./chunk-26WMZINT.js";import"./chunk-MKZSOV4N.js";import"./chunk-CGXBNST6.js";import"./chunk-S7ODNOAQ.js";import"./chunk-H74R2GXU.js";import"./chunk-5ZUITUKW.js";export{b as Code,a as Share};
