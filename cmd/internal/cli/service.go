@@ -112,7 +112,7 @@ func (s *Service) withVariables() (note string) {
 		name, value, _ := strings.Cut(pair, "=")
 		switch {
 		case value == "" || !s.passes(name):
-		case strings.Contains(value, "@") && strings.HasSuffix(strings.ToUpper(name), "_PROXY"):
+		case strings.Contains(value, "@") && (strings.HasSuffix(strings.ToUpper(name), "_PROXY") || strings.HasSuffix(name, "_ENDPOINT")):
 			note += " The service does not get " + name + ", because it contains a password."
 		case strings.HasSuffix(name, "_HEADERS"):
 			note += " The service does not get " + name + ", because it may contain a password."

@@ -59,6 +59,23 @@ func TestServiceHasTheStateDirectoryOfItsUser(t *testing.T) {
 	}
 }
 
+// TestServiceGetsNoPassword sets variables with passwords for install. Every reader of the service's settings would see them.
+func TestServiceGetsNoPassword(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://ada:secret@proxy.example.com")
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://ada:secret@collector.example.com")
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector.example.com")
+	s := &Service{}
+	note := s.withVariables()
+	for _, name := range []string{"HTTPS_PROXY", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+		if s.Env[name] != "" || !strings.Contains(note, "does not get "+name) {
+			t.Errorf("%s of the service is %q, and the note %q; want none, and a note", name, s.Env[name], note)
+		}
+	}
+	if s.Env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] == "" {
+		t.Error("the service does not get the address of the collector without a password; want it")
+	}
+}
+
 // TestServiceFindsTheCertificates sets SSL_CERT_FILE to a relative path, which counts from the folder of install.
 func TestServiceFindsTheCertificates(t *testing.T) {
 	here, err := os.Getwd()
