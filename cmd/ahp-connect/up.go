@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -129,7 +130,10 @@ type installCmd struct {
 	Args  []string `arg:"" optional:"" passthrough:"" help:"Flags for ahp-connect up."`
 }
 
-func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
+// startTime is how long install waits for the service that it has started.
+const startTime = 10 * time.Second
+
+func (c *installCmd) Run(ctx context.Context, s *streams, parsed *kong.Context) error {
 	svc := service()
 	args, up, err := c.arguments(s.home, cli.OfAllCommands(parsed)...)
 	if err != nil {
@@ -145,6 +149,13 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 	said, err := svc.Install(c.Start)
 	if err != nil {
 		return err
+	}
+	if c.Start && up.LocalTokenFile == "" { // with the file, up does not use the home
+		ctx, cancel := context.WithTimeout(ctx, startTime)
+		defer cancel()
+		if s.home.AwaitUp(ctx) != nil {
+			said += ". It does not serve the console yet: see ahp-connect status"
+		}
 	}
 	_, err = fmt.Fprintln(s.out, said)
 	return err

@@ -8,3 +8,6 @@ func WithoutFileLocks() (restore func()) {
 	lockFile = func(*os.File) (bool, error) { return false, nil }
 	return func() { lockFile = was }
 }
+
+// UpPause is the pause between two looks of AwaitUp.
+const UpPause = upPause

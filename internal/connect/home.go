@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -213,6 +214,40 @@ func (h *Home) Idle() (bool, error) {
 	}
 	release()
 	return locked, nil
+}
+
+// upPause is the pause between two looks of AwaitUp.
+const upPause = 50 * time.Millisecond
+
+// AwaitUp waits until `ahp-connect up` runs and accepts connections, or ctx ends.
+func (h *Home) AwaitUp(ctx context.Context) error {
+	for {
+		if idle, err := h.Idle(); err == nil && !idle && h.listens(ctx) {
+			return nil
+		}
+		select {
+		case <-time.After(upPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// listens reports whether a program listens at the endpoint's address.
+func (h *Home) listens(ctx context.Context) bool {
+	address, err := h.Address()
+	if err != nil {
+		return false
+	}
+	network := "tcp"
+	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", socket
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
 
 // NoteAddress records the address of the running endpoint.

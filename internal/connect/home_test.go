@@ -1,7 +1,9 @@
 package connect_test
 
 import (
+	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +52,49 @@ func TestUpIsNoFaultWithoutFileLocks(t *testing.T) {
 	defer connect.WithoutFileLocks()()
 	if ok, text := check(); !ok || !strings.Contains(text, "is in use") {
 		t.Errorf("without file locks, the check reports %v, %q; want no fault", ok, text)
+	}
+}
+
+// TestAwaitUpWaitsForTheAddress starts ahp-connect up in steps, as a service that was just installed: open, which comes next, needs
+// the address.
+func TestAwaitUpWaitsForTheAddress(t *testing.T) {
+	home := &connect.Home{Dir: t.TempDir()}
+	up := make(chan error, 1)
+	go func() { up <- home.AwaitUp(t.Context()) }()
+	waits := func(when string) {
+		t.Helper()
+		select {
+		case err := <-up:
+			t.Fatalf("%s, AwaitUp = %v; want that it waits", when, err)
+		case <-time.After(3 * connect.UpPause):
+		}
+	}
+	waits("before up")
+	release, err := home.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := errors.Join(l.Close(), home.NoteAddress(address)); err != nil {
+		t.Fatal(err)
+	}
+	waits("before up listens")
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := <-up; err != nil {
+		t.Errorf("when up listens, AwaitUp = %v; want no error", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := (&connect.Home{Dir: t.TempDir()}).AwaitUp(ctx); err == nil {
+		t.Error("without up, AwaitUp = nil; want the end of its context")
 	}
 }
 
