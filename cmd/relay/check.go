@@ -16,6 +16,9 @@ type checkCmd struct {
 	CanvasDomain string `help:"Also check this canvas domain (see relay serve): that it leads to a relay, and that it is separate from the relay's own domain." placeholder:"DOMAIN" env:"-"` // a container's health check has the environment of relay serve, but is about the relay alone
 }
 
+// degraded is what /readyz answers with status 200 before it names what a relay lacks.
+const degraded = "ready, but degraded: "
+
 // Run checks one step after the other, and advises on the first fault.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 	if _, err := c.keys(); err != nil {
@@ -38,7 +41,11 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(s.out, "ok ", said)
+		mark := "ok "
+		if strings.Contains(said, degraded) {
+			mark = "warn"
+		}
+		fmt.Fprintln(s.out, mark, said)
 	}
 	return nil
 }

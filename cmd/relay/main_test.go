@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -285,6 +288,27 @@ func TestServeRunsUntilItIsStopped(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("serve ended with %v; want no error", err)
+	}
+}
+
+// TestCheckWarnsOfADegradedRelay checks a relay that serves and lacks something. The line must not begin with ok. The status stays
+// 0, because containers end a relay whose check fails.
+func TestCheckWarnsOfADegradedRelay(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			fmt.Fprintln(w, "ready, but degraded: the data directory cannot be written")
+			return
+		}
+		fmt.Fprintln(w, `{"hosts":[]}`)
+	}))
+	defer server.Close()
+	out, _, err := relay(t, "check", "--data-dir", dir, "--relay", server.URL)
+	if err != nil || !strings.Contains(out, "warn relay at") {
+		t.Errorf("check = %q, %v; want a warning and status 0", out, err)
 	}
 }
 
