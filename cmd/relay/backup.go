@@ -223,7 +223,7 @@ func restore(r io.Reader, dir string) (made []string, err error) {
 			}
 		}
 		if err != nil {
-			return made, fmt.Errorf("not a backup, or a damaged one: %w", err)
+			return made, damaged(err)
 		}
 		if head.Typeflag != tar.TypeReg || head.Size > maxRestored || strings.Contains(head.Name, "\\") || gateway.OfThisRun(filepath.FromSlash(head.Name)) {
 			return made, fmt.Errorf("not a backup: it contains %q", head.Name)
@@ -235,10 +235,19 @@ func restore(r io.Reader, dir string) (made []string, err error) {
 		}
 		made = append(made, name)
 		_, err = io.Copy(f, files)
-		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		if err := errors.Join(damaged(err), f.Sync(), f.Close()); err != nil {
 			return made, err
 		}
 	}
+}
+
+// damaged returns the error for a backup that cannot be read to its end. Errors of the
+// disk stay as they are.
+func damaged(err error) error {
+	if _, ofDisk := errors.AsType[*fs.PathError](err); ofDisk || err == nil {
+		return err
+	}
+	return fmt.Errorf("not a backup, or a damaged one: %w", err)
 }
 
 // createIn creates a file, and its directory if that does not exist.
