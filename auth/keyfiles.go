@@ -93,6 +93,9 @@ func isMissing(path string) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w; use the user who owns the data directory, or root", err)
+	}
 	return len(entries) == 0, err
 }
 

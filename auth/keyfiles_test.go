@@ -132,6 +132,9 @@ func TestLoadKeysReadOnly(t *testing.T) {
 	t.Cleanup(func() { chmod(t, dir, 0o700) })
 	load(t, dir) // read access is enough
 	wantRefused(t, filepath.Join(dir, "below"), []string{"make keys in", "permission denied"})
+	chmod(t, filepath.Join(dir, "keys"), 0o100)
+	t.Cleanup(func() { chmod(t, filepath.Join(dir, "keys"), 0o700) })
+	wantRefused(t, dir, []string{"permission denied", "or root"})
 }
 
 func wantRefused(t *testing.T, dir string, want []string) {
