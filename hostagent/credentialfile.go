@@ -65,8 +65,10 @@ func (f *CredentialFile) Key() (*auth.HostKey, error) {
 func (f *CredentialFile) read() (c credential, key *auth.HostKey, err error) {
 	info, err := os.Stat(f.path)
 	switch {
-	case err != nil:
+	case errors.Is(err, fs.ErrNotExist):
 		return c, nil, fmt.Errorf("credentials file: %w; \"host-agent enroll\" makes one", err)
+	case err != nil:
+		return c, nil, fmt.Errorf("credentials file: %w", err)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
 		return c, nil, fmt.Errorf("credentials file %s has mode %04o, so other users may read it; run: chmod 600 %[1]s", f.path, info.Mode().Perm())
 	case info.Size() > maxCredentialFile:

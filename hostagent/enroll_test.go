@@ -363,6 +363,9 @@ func TestCredentialFileRefuses(t *testing.T) {
 	if _, err := OpenCredentialFile(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), `"host-agent enroll" makes one`) {
 		t.Errorf("OpenCredentialFile without a file: %v; want that \"host-agent enroll\" makes one", err)
 	}
+	if _, err := OpenCredentialFile(filepath.Join(dir, "f", "below")); err == nil || strings.Contains(err.Error(), "makes one") {
+		t.Errorf("OpenCredentialFile below a file: %v; want no advice to make a file there", err)
+	}
 }
 
 // TestSentinelGetsCredentialsByProof fails unless the sentinel can request NATS credentials with
