@@ -1,15 +1,16 @@
 package main
 
 import (
-	"flag"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write docs/reference.md")
+	"ahprelay/test/reference"
+)
 
 // TestReferenceListsEachFlag checks that docs/reference.md lists the program's flags.
 func TestReferenceListsEachFlag(t *testing.T) {
-	if err := new(app).program().CheckReference("../../docs/reference.md", *update); err != nil {
-		t.Error(err)
+	model, err := new(app).program().Model()
+	if err != nil {
+		t.Fatal(err)
 	}
+	reference.Check(t, "../../docs/reference.md", model)
 }

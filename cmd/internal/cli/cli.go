@@ -161,6 +161,15 @@ func (p Program) parser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	)...)
 }
 
+// Model returns the program's flags and commands. It reads nothing from the environment.
+func (p Program) Model() (*kong.Application, error) {
+	parser, err := p.parser(io.Discard, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	return parser.Model, nil
+}
+
 var paths = kong.NewRegistry().RegisterDefaults()
 
 // readPath reads a path or a list of paths like kong, but refuses an empty path, which kong takes for the working directory. A

@@ -1,39 +1,51 @@
-package cli
+// Package reference writes the list of a program's flags in docs/reference.md.
+package reference
 
 import (
 	"bytes"
-	"errors"
+	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
+	"testing"
+
+	"ahprelay/test/document"
 
 	"github.com/alecthomas/kong"
 )
 
-// Model returns the flags for references, manual pages and completion. It reads
-// nothing from the environment.
-func (p Program) Model() (*kong.Application, error) {
-	parser, err := p.parser(io.Discard, io.Discard)
-	if err != nil {
-		return nil, err
+var update = flag.Bool("update", false, "write docs/reference.md")
+
+// Check compares the program's part of a document with the program's flags. With -update, it
+// replaces that part.
+func Check(t *testing.T, file string, program *kong.Application) {
+	t.Helper()
+	want, command := of(program), "go generate ./cmd/"+program.Name
+	if *update {
+		if err := document.Replace(file, command, want); err != nil {
+			t.Error(err)
+		}
+		return
 	}
-	return parser.Model, nil
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(text, want) {
+		t.Errorf("%s differs from the program's flags; %s updates it", file, command)
+	}
 }
 
-func (p Program) Reference() ([]byte, error) {
-	model, err := p.Model()
-	if err != nil {
-		return nil, err
-	}
+// of returns a program's part.
+func of(program *kong.Application) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "## %s\n\n%s\n\nCommon flags:\n\n", p.Name, model.Help)
-	writeFlags(&b, model.Flags)
-	for _, command := range model.Leaves(true) {
+	fmt.Fprintf(&b, "## %s\n\n%s\n\nCommon flags:\n\n", program.Name, program.Help)
+	writeFlags(&b, program.Flags)
+	for _, command := range program.Leaves(true) {
 		writeCommand(&b, command)
 	}
-	return b.Bytes(), nil
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 func writeCommand(b *bytes.Buffer, command *kong.Node) {
@@ -132,32 +144,4 @@ func defaultOf(f *kong.Flag) string {
 
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(text)
-}
-
-// ErrOldReference reports a document that differs from the flags.
-var ErrOldReference = errors.New("the reference differs from the flags; go generate ./cmd/... updates it")
-
-// CheckReference compares the program's part of a document, between two marks, with
-// the flags. If write is true, it replaces that part.
-func (p Program) CheckReference(document string, write bool) error {
-	want, err := p.Reference()
-	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile(document)
-	if err != nil {
-		return err
-	}
-	begin, end := fmt.Appendf(nil, "<!-- begin %s -->\n", p.Name), fmt.Appendf(nil, "<!-- end %s -->\n", p.Name)
-	before, rest, found := bytes.Cut(text, begin)
-	got, after, ends := bytes.Cut(rest, end)
-	switch {
-	case !found || !ends:
-		return fmt.Errorf("%s has no marks of %s", document, p.Name)
-	case bytes.Equal(got, want):
-		return nil
-	case !write:
-		return fmt.Errorf("%s: %w", document, ErrOldReference)
-	}
-	return os.WriteFile(document, bytes.Join([][]byte{before, begin, want, end, after}, nil), 0o644)
 }
