@@ -46,6 +46,7 @@ type world struct {
 	life context.Context
 	stop func()
 
+	framed   bool // relays put the head of encodePiece before each piece, because they join messages
 	reported reported
 	running  sync.WaitGroup
 }
@@ -58,7 +59,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 func inWorldOf(t *testing.T, ends routing.AgentEndConfig, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, host: &fakeHost{answers: answersAll}}
+		w := &world{T: t, host: &fakeHost{answers: answersAll}, framed: ends.Sealed}
 		life, stop := context.WithCancel(context.Background())
 		w.life, w.stop = life, stop
 		w.agent = &Agent{
@@ -109,9 +110,13 @@ func (w *world) link(life context.Context, name string) *routing.RelayEnd {
 	}, w.agent.routing)
 	w.running.Go(func() { _ = links.Run(life) })
 	synctest.Wait()
+	encode := func(piece []byte, _, _, _ bool) []byte { return piece }
+	if w.framed {
+		encode = encodePiece
+	}
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent:  "agent1",
-		Encode: func(piece []byte, _, _, _ bool) []byte { return piece },
+		Encode: encode,
 		Report: w.reported.add,
 	})
 	link := link.NewRelayLink(bus, link.RelayLinkConfig{

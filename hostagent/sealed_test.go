@@ -30,21 +30,35 @@ type sealedRemote struct {
 	mu     sync.Mutex
 	frames [][]byte
 	sizes  [16]int // bytes of all frames, by their kind
+	opened bool
+	moved  bool // the host-agent keeps the connection for the client's next relay
 	code   ahp.CloseCode
 	reason string
 }
 
 // Event implements [routing.ClientConn].
-func (*sealedRemote) Event(routing.Event) {}
+func (r *sealedRemote) Event(e routing.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opened, r.moved = r.opened || e == routing.Opened, r.moved || e == routing.Moved
+}
 
 // Deliver implements [routing.ClientConn].
 func (r *sealedRemote) Deliver(frames []routing.Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range frames {
-		r.frames = append(r.frames, bytes.Clone(f.Data))
-		r.sizes[f.Data[0]] += len(f.Data)
+		if r.w.framed {
+			decodePieces(f.Data, func(frame, _ []byte, _, _, _ bool) { r.keep(frame) }) // no sealed frame has several pieces
+		} else {
+			r.keep(f.Data)
+		}
 	}
+}
+
+func (r *sealedRemote) keep(frame []byte) {
+	r.frames = append(r.frames, bytes.Clone(frame))
+	r.sizes[frame[0]] += len(frame)
 }
 
 // Closed implements [routing.ClientConn].
