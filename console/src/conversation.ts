@@ -243,13 +243,14 @@ export class Conversation {
   }
 
   async earlier(): Promise<void> {
-    const channel = this.#page.chatUri;
-    const cursor = this.#page.link?.store.get<ChatState>(channel)?.turnsNextCursor;
+    const { chatUri: channel, link } = this.#page;
+    const cursor = link?.store.get<ChatState>(channel)?.turnsNextCursor;
     if (!cursor) return;
-    this.#page.link!.store.loading = channel!;
+    link!.store.loading = channel!;
     try {
-      await this.#page.link!.conn!.request('fetchTurns', { channel, cursor }); // the turns arrive as an action
+      await link!.conn!.request('fetchTurns', { channel, cursor }); // the turns arrive as an action
     } catch (err) {
+      link!.store.loading = '';
       this.note = (err as Error).message;
     }
     this.#page.draw();

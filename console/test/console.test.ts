@@ -88,13 +88,20 @@ test('earlier turns that a different page has requested leave no gap', async () 
   const store = storeWith({ turns: [{ id: '50' }], turnsNextCursor: 'before 50' });
   const other = { type: 'chat/turnsLoaded', turns: [{ id: '20' }], turnsNextCursor: 'before 20' };
   const own = { type: 'chat/turnsLoaded', turns: [{ id: '40' }], turnsNextCursor: 'before 40' };
-  const state = play(store, other);
+  const others = (serverSeq: number) => store.apply({ channel: chat, action: other, serverSeq });
+  others(11);
+  const state = store.get(chat);
   assert.deepEqual([state.turns.map((t) => t.id), state.turnsNextCursor], [['50'], 'before 50']);
-  const request = async () => store.apply({ channel: chat, action: own, serverSeq: 20 });
-  const page: any = { link: { store, conn: { request } }, chatUri: chat, draw() {} };
-  await new Conversation(page).earlier();
+  const page: any = { link: { store, conn: {} }, chatUri: chat, draw() {} };
+  const conversation = new Conversation(page);
+  page.link.conn.request = async () => { throw new Error('connection closed'); };
+  await conversation.earlier();
+  others(12);
+  assert.equal(store.get(chat).turnsNextCursor, 'before 50');
+  page.link.conn.request = async () => store.apply({ channel: chat, action: own, serverSeq: 20 });
+  await conversation.earlier();
   assert.deepEqual(store.get(chat).turns.map((t) => t.id), ['40', '50']);
-  play(store, other);
+  others(21);
   assert.equal(store.get(chat).turnsNextCursor, 'before 40');
 });
 
