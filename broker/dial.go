@@ -21,11 +21,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The NATS library sends one ping a minute, and closes a connection after two pings
-// without a pong, even while other bytes arrive. A silent connection ends sooner, see
-// netConn.
+// The NATS library pings rarely, and closes a connection after two pings without a pong, even
+// while other bytes arrive. A silent connection ends sooner, see netConn. A ping costs the relay
+// five hand-overs between goroutines, for each host-agent.
 const (
-	libraryPing        = time.Minute
+	libraryPing        = 5 * time.Minute
 	maxUnansweredPings = 2
 )
 

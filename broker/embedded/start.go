@@ -25,7 +25,7 @@ const (
 	// All its clients come through the relay's port, which detects lost host-agents
 	// itself. Pings to a thousand idle connections every 2 s would need a tenth of a
 	// processor.
-	quietPing = 2 * time.Minute
+	quietPing = 10 * time.Minute
 
 	// writeDeadline is how long a client or another server may accept no byte before the
 	// server closes the connection. A slow one stays connected.

@@ -17,7 +17,7 @@ import (
 // than its pings.
 
 // renewLined is the renewal interval allowed to a host-agent connected to this relay.
-const renewLined = time.Minute
+const renewLined = 2 * time.Minute
 
 // A Line is a host-agent's connection to this relay.
 type Line struct {

@@ -21,7 +21,7 @@ import (
 // host. The holder renews after each third of the lease time, with its current presence.
 // It also sends a request at once when its presence changes, after each NATS login, and
 // when it stops (which releases the host). The relay to which the holder is connected
-// allows it to renew only once a minute, see [Line]. A holder with clients keeps the short
+// allows it to renew only once in two minutes, see [Line]. A holder with clients keeps the short
 // interval, because answers list crashed relays. Any relay may answer, and answers may be
 // lost. Requests are therefore numbered: a request that is late, or that arrives twice,
 // changes nothing.
