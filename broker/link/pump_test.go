@@ -105,6 +105,45 @@ func TestInboxIsBoundedInBytes(t *testing.T) {
 	})
 }
 
+// TestInboxWakesItsReaderForEachMessage queues messages, some of them while the reader takes others. Each must wake a
+// reader that takes one message at each signal.
+func TestInboxWakesItsReaderForEachMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := link.NewInbox(8)
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		go i.Run(ctx)
+		queue := func(names ...string) {
+			for _, name := range names {
+				i.In <- &nats.Msg{Subject: name}
+				synctest.Wait()
+			}
+		}
+		take := func(want string) {
+			t.Helper()
+			select {
+			case <-i.Ready:
+				if msg := i.Next(); msg == nil || msg.Subject != want {
+					t.Errorf("Next returns %v; want %s", msg, want)
+				}
+			default:
+				t.Errorf("the reader is not woken for %s", want)
+			}
+		}
+		queue("1", "2")
+		take("1")
+		queue("3")
+		take("2")
+		take("3")
+		queue("4", "5")
+		take("4")
+		take("5")
+		if msg := i.Next(); msg != nil {
+			t.Errorf("Next returns %v after the last message; want nil", msg)
+		}
+	})
+}
+
 // TestTrafficMayWakeItsLinkEarly calls Wake while the relay's link is still opening. The queued
 // payload must be sent.
 func TestTrafficMayWakeItsLinkEarly(t *testing.T) {

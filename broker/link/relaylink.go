@@ -56,7 +56,7 @@ type RelayLink struct {
 	bus    Bus
 	cfg    RelayLinkConfig
 	accept func(answer Hello, lines RelayLines) RelayTraffic
-	inbox  *inbox        // link packets and bodies, in order
+	inbox  *Inbox        // link packets and bodies, in order
 	done   chan struct{} // closed when Run returns
 	share  *ecdh.PrivateKey
 	tags   *linkSeal // for the answered challenge; owned by Run, like damage
@@ -85,7 +85,7 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	cfg.Hello.Share = share.PublicKey().Bytes()
 	return &RelayLink{
 		bus: bus, cfg: cfg, accept: accept, share: share,
-		inbox: newInbox(), done: make(chan struct{}), damage: newDamage(cfg.Log),
+		inbox: NewInbox(inboxSize), done: make(chan struct{}), damage: newDamage(cfg.Log),
 		watched: map[string]func(){},
 	}
 }
@@ -96,14 +96,14 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 func (l *RelayLink) Run(ctx context.Context) error {
 	defer close(l.done)
 	defer l.unwatchAll()
-	cancel, err := l.bus.Subscribe(l.subject("up"), l.inbox.in)
+	cancel, err := l.bus.Subscribe(l.subject("up"), l.inbox.In)
 	if err != nil {
 		return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)
 	}
 	defer cancel()
 	open, end := context.WithCancel(ctx)
 	var queueing sync.WaitGroup
-	queueing.Go(func() { l.inbox.run(open) })
+	queueing.Go(func() { l.inbox.Run(open) })
 	defer queueing.Wait()
 	defer end()
 	answer, err := l.handshake(ctx)
@@ -148,9 +148,9 @@ func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic Rela
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-l.inbox.ready:
+		case <-l.inbox.Ready:
 		}
-		msg := l.inbox.next()
+		msg := l.inbox.Next()
 		var err error
 		switch {
 		case msg == nil:
@@ -184,8 +184,8 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 			return Hello{}, ErrSilent
 		case <-retry:
 			l.offer()
-		case <-l.inbox.ready:
-			msg := l.inbox.next()
+		case <-l.inbox.Ready:
+			msg := l.inbox.Next()
 			if msg == nil {
 				continue
 			}
@@ -348,7 +348,7 @@ func (l *RelayLink) watch(token string) error {
 	if l.watched == nil || l.watched[token] != nil {
 		return nil
 	}
-	cancel, err := l.bus.Subscribe(ChannelSubject(l.cfg.Tenant, l.cfg.Host, token), l.inbox.in)
+	cancel, err := l.bus.Subscribe(ChannelSubject(l.cfg.Tenant, l.cfg.Host, token), l.inbox.In)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"ahprelay/ahp"
 	"ahprelay/broker"
 	"ahprelay/broker/link"
@@ -76,7 +74,7 @@ type counter struct {
 	*Desk
 	tenant  string
 	conn    *broker.Conn
-	in      chan *nats.Msg
+	in      *link.Inbox
 	quiet   chan struct{}
 	waiting chan struct{} // has a value for each request in progress
 	running sync.WaitGroup
@@ -86,15 +84,16 @@ type counter struct {
 // serve begins to answer the requests of a tenant's host-agents until stop is called.
 func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
 	c := &counter{
-		Desk: d, tenant: tenant, conn: conn, in: make(chan *nats.Msg, backlog), quiet: make(chan struct{}),
+		Desk: d, tenant: tenant, conn: conn, in: link.NewInbox(backlog), quiet: make(chan struct{}),
 		waiting: make(chan struct{}, atOnce), rates: fair.NewBuckets(time.Second/hostRate, hostBurst),
 	}
-	unsubscribe, err := conn.QueueSubscribe(d.subject(tenant, "*"), queue, c.in)
+	unsubscribe, err := conn.QueueSubscribe(d.subject(tenant, "*"), queue, c.in.In)
 	if err != nil {
 		return nil, err
 	}
 	d.set(tenant, conn)
 	ctx, cancel := context.WithCancel(context.Background())
+	c.running.Go(func() { c.in.Run(ctx) })
 	c.running.Go(func() { c.work(ctx) })
 	return func() {
 		// While the connection to NATS is lost, these calls fail, but no request can
@@ -123,7 +122,11 @@ func (c *counter) work(ctx context.Context) {
 		select {
 		case <-c.quiet:
 			return
-		case msg := <-c.in:
+		case <-c.in.Ready:
+			msg := c.in.Next()
+			if msg == nil {
+				continue
+			}
 			host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
 			if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(c.tenant, host)+"inbox.") || !c.rates.Allow(host) {
 				continue

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"strings"
@@ -160,8 +161,8 @@ func (r *Receiver) reportAway(key hostKey, h *away, timer *time.Timer, host regi
 
 // serve receives a tenant's reports until stop is called.
 func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
-	in, quiet := make(chan *nats.Msg, receiverBacklog), make(chan struct{})
-	unsubscribe, err := conn.Subscribe(notice.Subject(tenant, "*"), in)
+	in, quiet := link.NewInbox(receiverBacklog), make(chan struct{})
+	unsubscribe, err := conn.Subscribe(notice.Subject(tenant, "*"), in.In)
 	if err != nil {
 		return nil, err
 	}
@@ -173,11 +174,13 @@ func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err err
 	leave := r.join(tenant, conn)
 	r.noteOnline(tenant)
 	var running sync.WaitGroup
+	life, end := context.WithCancel(context.Background())
+	running.Go(func() { in.Run(life) })
 	running.Go(func() {
 		for {
 			select {
-			case msg := <-in:
-				r.acceptAll(tenant, conn, msg, in)
+			case <-in.Ready:
+				r.acceptAll(tenant, conn, in)
 			case <-quiet:
 				return
 			}
@@ -191,6 +194,7 @@ func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err err
 		unsubscribe()
 		_ = conn.Flush(receiverFlush)
 		close(quiet)
+		end()
 		running.Wait()
 	}, nil
 }
@@ -201,20 +205,17 @@ type receivedReport struct {
 	ack notice.Ack
 }
 
-// acceptAll receives a report together with all queued ones, so that they are stored
-// together.
-func (r *Receiver) acceptAll(tenant string, conn *broker.Conn, msg *nats.Msg, in <-chan *nats.Msg) {
+// acceptAll receives all queued reports, so that they are stored together.
+func (r *Receiver) acceptAll(tenant string, conn *broker.Conn, in *link.Inbox) {
 	var all []receivedReport
-	for more := true; more; {
+	for len(all) < receiverBatch {
+		msg := in.Next()
+		if msg == nil {
+			break
+		}
 		if ack, ok := r.accept(tenant, msg); ok {
 			all = append(all, receivedReport{msg, ack})
 		}
-		select {
-		case msg = <-in:
-		default:
-			more = false
-		}
-		more = more && len(all) < receiverBatch
 	}
 	if len(all) == 0 {
 		return
