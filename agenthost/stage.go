@@ -260,7 +260,7 @@ func (ss *sessionTable) startAgents() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, ch := range h.chats {
-		if !h.closed && ch.session.status&statusArchived == 0 && h.cfg.Now().Sub(ch.modified) < maxQueued && ch.waits() && ch.session.canSaveLocked() {
+		if !h.closed && ch.session.status&statusArchived == 0 && h.cfg.Now().Sub(ch.modified) < maxQueued && ch.waits() && canSaveLocked(ch.session) {
 			ch.nextLocked() // with a message that has waited since the previous run of the host
 		}
 	}

@@ -196,7 +196,7 @@ func (s *session) saveLocked() {
 }
 
 // canSaveLocked writes the description of a restored session again, and reports whether the storage has taken it.
-func (s *session) canSaveLocked() bool {
+func canSaveLocked(s *session) bool {
 	err := s.disk.Describe(s.disk.Meta)
 	s.host.sessions.storageFailed(err)
 	return err == nil
