@@ -64,6 +64,9 @@ func (d *Door) prompt(r *acp.Request) {
 			s.mu.Lock()
 			made.text, made.waits = message.Text, false
 			gone := !slices.Contains(s.prompts, made)
+			if !gone {
+				message.Model = s.options.takeModel()
+			}
 			s.mu.Unlock()
 			if gone {
 				return // cancelled, or its session was left
@@ -184,7 +187,7 @@ func cancelLate(s *session, turn string) {
 	}
 }
 
-// message translates a prompt. For a resource or link between other parts, it inserts
+// message translates a prompt, without the model. For a resource or link between other parts, it inserts
 // "@" and the label.
 func (s *session) message(ctx context.Context, prompt []acp.ContentBlock) client.Message {
 	var m client.Message
@@ -201,9 +204,6 @@ func (s *session) message(ctx context.Context, prompt []acp.ContentBlock) client
 		}
 	}
 	m.Text = text.String()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m.Model = s.options.takeModel()
 	return m
 }
 

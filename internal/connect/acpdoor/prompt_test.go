@@ -25,6 +25,18 @@ func TestPromptAfterACancelGoesOn(t *testing.T) {
 	}
 }
 
+// TestCancelledPromptKeepsTheModelChoice prepares a message, and cancels its prompt before the message is sent. The history of the
+// session, with another model in its last message, must not replace the user's choice then.
+func TestCancelledPromptKeepsTheModelChoice(t *testing.T) {
+	s := &session{door: &Door{life: t.Context()}}
+	s.options.chooseModel("large")
+	s.message(t.Context(), []acp.ContentBlock{{Type: acp.ContentBlockText, Text: "go on"}})
+	s.options.read(nil, []client.Turn{{Message: client.Message{Model: &client.ModelChoice{ID: "small"}}}})
+	if m := s.options.takeModel(); m == nil || m.ID != "large" {
+		t.Errorf("the next message has the model %v; want large", m)
+	}
+}
+
 // TestPromptBeforeTheHistoryGoesOn has the history of a session arrive after its editor has sent two prompts, and before their turns
 // begin. The second prompt repeats a message of the history. Both prompts must stay open.
 func TestPromptBeforeTheHistoryGoesOn(t *testing.T) {
