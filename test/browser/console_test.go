@@ -289,6 +289,24 @@ func TestFilesThatAreNotAttachedAreReported(t *testing.T) {
 	p.holds("no report about an earlier message", "document.querySelector('#composer-note').textContent === ''")
 }
 
+// TestWaitingPictureHasAName sends a picture without words while the agent works. Its row among the waiting messages must name it.
+func TestWaitingPictureHasAName(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("ask text")
+	p.await("#stop")
+	eval[any](p, `(() => {
+		const data = new DataTransfer();
+		data.items.add(new File(['x'], 'shot.png', { type: 'image/png' }));
+		document.querySelector('#composer').dispatchEvent(new DragEvent('drop', { bubbles: true, cancelable: true, dataTransfer: data }));
+	})(), null`)
+	p.click("#send")
+	p.wants(".waiting .text", "shot.png")
+}
+
 // streamText is the demo host's answer to the prompt "stream N MS SIZE".
 func streamText(n, size int) string {
 	var b strings.Builder

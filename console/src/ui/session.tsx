@@ -456,7 +456,7 @@ function Waiting({ chat }: { chat: ChatState | undefined }) {
   return (
     <ul class="waiting" aria-label={t`Waiting messages`}>
       {waiting.map(({ kind, m }) => (
-        <li key={m.id}><span class="badge">{kind === 'steering' ? t`steers` : t`next`}</span><span class="text">{text(m.message?.text)}</span>
+        <li key={m.id}><span class="badge">{kind === 'steering' ? t`steers` : t`next`}</span><span class="text">{text(m.message?.text) || array(m.message?.attachments).map((a) => text(a?.label)).join(', ')}</span>
           {!rights.readOnly && <button type="button" class="quiet round" aria-label={t`Take back`} onClick={() => conversation.unqueue(kind, m.id)}><Icon name="close" /></button>}</li>
       ))}
     </ul>
