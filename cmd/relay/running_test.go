@@ -163,6 +163,7 @@ func TestSetupLinkOpens(t *testing.T) {
 		{"wildcard", []string{"--listen", ":0", "--listen-plain"}, `without an owner.*--public-url.*relay setup-link --url`},
 		{"wildcard with certificate", append([]string{"--listen", ":0"}, certificate...), `https://127\.0\.0\.1:\d+/setup#`},
 		{"wildcard with public URL", []string{"--listen", ":0", "--listen-plain", "--public-url", "https://relay.example.com/"}, `https://relay\.example\.com/setup#`},
+		{"wildcard with plain public URL", []string{"--listen", ":0", "--listen-plain", "--public-url", "http://laptop.test:8484"}, `http://laptop\.test:8484/setup#(\w+)\n\nBrowsers sign in .*http://127\.0\.0\.1:\d+/setup#\w+\n`},
 		{"loopback", []string{"--listen", "127.0.0.1:0"}, `http://127\.0\.0\.1:\d+/setup#`},
 		{"JSON", []string{"--listen", "127.0.0.1:0", "--log-format", "json"}, `\{"time":.*"link":"http://127\.0\.0\.1:\d+/setup#[^"]+"\}\n`},
 	} {

@@ -240,7 +240,7 @@ func welcomeOwner(s *streams, relay *gateway.Relay) error {
 		return nil
 	}
 	fmt.Fprintf(s.err, "This relay has no owner yet. The first visitor of this link becomes its owner; it is valid for a day, or until the next start:\n\n  %s\n\n", link)
-	return cli.PrintQR(s.err, s.err, link)
+	return showSetup(s, s.err, link, relay.URL())
 }
 
 // closeShare is the divisor for the part of --drain that is reserved for closing the

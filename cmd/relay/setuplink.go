@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -48,5 +51,31 @@ func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
 	if c.NoQR {
 		return nil
 	}
-	return cli.PrintQR(s.out, s.err, link)
+	return showSetup(s, s.out, link, relay.at.URL)
+}
+
+// showSetup prints the QR code of a setup link. Browsers give keys only to pages over https:// or
+// of their own machine. If they give none to the link's page, showSetup prints that instead, and the
+// link at the relay's own address, here, if browsers on this machine can use it.
+func showSetup(s *streams, out io.Writer, link, here string) error {
+	if givesKeys(link) {
+		return cli.PrintQR(out, s.err, link)
+	}
+	fmt.Fprint(s.err, "Browsers sign in over https:// only, or on the relay's own machine.")
+	if givesKeys(here) {
+		_, secret, _ := strings.Cut(link, "#")
+		fmt.Fprintf(s.err, " On this machine, open\n\n  %s\n", peopleapi.SetupLink(here, secret))
+	}
+	fmt.Fprintln(s.err)
+	return nil
+}
+
+// givesKeys reports whether browsers give keys to a page at the address.
+func givesKeys(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Scheme == "https" || u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }
