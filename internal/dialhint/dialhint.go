@@ -1,5 +1,5 @@
-// Package dialhint adds advice to connection errors: to use TLS, not to use TLS, or to
-// trust the relay's certificate.
+// Package dialhint adds advice to connection errors: to use TLS, not to use TLS, to trust
+// the relay's certificate, or to add the port.
 package dialhint
 
 import (
@@ -51,8 +51,21 @@ func of(base string, err error) string {
 		return "the server has no TLS: use " + with("http", base)
 	case plain && errors.Is(err, syscall.ECONNRESET):
 		return "if the server has TLS, use " + with("https", base)
+	case plain && errors.Is(err, syscall.ECONNREFUSED):
+		return withoutPort(base)
 	}
 	return ""
+}
+
+// withoutPort returns advice for a plain address without a port: relay serve listens at 8484 by
+// default, without TLS. For other addresses, it returns "".
+func withoutPort(base string) string {
+	u, err := url.Parse(base)
+	if err != nil || u.Port() != "" {
+		return ""
+	}
+	u.Host += ":8484"
+	return "the URL has no port; a relay's default is " + u.String()
 }
 
 func with(scheme, base string) string {

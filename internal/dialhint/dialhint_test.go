@@ -53,3 +53,17 @@ func TestFailuresLeadToAdvice(t *testing.T) {
 		t.Errorf("a reset TLS connection leads to %v; want the same error", got)
 	}
 }
+
+// TestMissingPortLeadsToAdvice refuses connections to addresses with and without a port. Only without one
+// does the advice name the port on which relays listen by default.
+func TestMissingPortLeadsToAdvice(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	if got := dialhint.Error("http://[::1]/", refused).Error(); !strings.Contains(got, "http://[::1]:8484/") {
+		t.Errorf("the advice without a port is %s; want the address with the default port", got)
+	}
+	for _, base := range []string{"http://127.0.0.1:8484", "https://relay.example.com"} {
+		if got := dialhint.Error(base, refused); got != refused {
+			t.Errorf("%s leads to %v; want the same error", base, got)
+		}
+	}
+}
