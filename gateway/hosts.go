@@ -256,7 +256,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
-	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureSealed, link.FeatureTags, link.FeatureMove}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureSealed, link.FeatureTags, link.FeatureCrowds, link.FeatureMove}
 	if feeds != nil {
 		hello.Features = append(hello.Features, link.FeatureFeed)
 	}

@@ -154,7 +154,7 @@ func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
 		conns: map[uint64]*AgentConn{}, crowds: map[uint64]*crowdLine{}, watches: map[uint64]*channelLink{},
-		feeds: offer.Has(link.FeatureFeed) && !a.cfg.Sealed, tags: offer.Has(link.FeatureTags) && a.cfg.Sealed,
+		feeds: offer.Has(link.FeatureFeed) && !a.cfg.Sealed, knowsCrowds: offer.Has(link.FeatureCrowds),
 	}
 	l.mux.batch.tagged = a.cfg.Sealed
 	l.mux.count = func(n int) { a.held += n }

@@ -12,12 +12,12 @@ import (
 // An agentLink is the host-agent's end of one link. It implements [link.Traffic]. The AgentEnd's
 // mutex guards it.
 type agentLink struct {
-	agent  *AgentEnd
-	relay  string
-	lines  link.Lines
-	credit int  // bytes each connection may send ahead
-	feeds  bool // the relay publishes fed records, and the host is not sealed
-	tags   bool // the relay takes tagged refs, and the host is sealed
+	agent       *AgentEnd
+	relay       string
+	lines       link.Lines
+	credit      int  // bytes each connection may send ahead
+	feeds       bool // the relay publishes fed records, and the host is not sealed
+	knowsCrowds bool
 
 	mux     mux
 	conns   map[uint64]*AgentConn
@@ -59,9 +59,6 @@ type sentBodies struct {
 	answer bool
 	bodies []*body
 }
-
-// shares reports whether references may be sent to the relay.
-func (l *agentLink) shares() bool { return l.tags || !l.agent.cfg.Sealed }
 
 // watch asks the relay to subscribe to a channel's bodies.
 func (l *agentLink) watch(ch *channel, on *channelLink) {

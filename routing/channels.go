@@ -67,11 +67,11 @@ func (c *channel) receivers() (n int) {
 	return n
 }
 
-// watch asks the relays that a body has reached (heard) to subscribe, if they support
-// references and were not asked before.
+// watch asks the relays that a body has reached (heard) to subscribe, if they were not asked
+// before.
 func (c *channel) watch(heard []*arrival) {
 	for _, a := range heard {
-		if on := a.on; !on.watched && on.link.shares() && !on.link.ended && !c.forgotten {
+		if on := a.on; !on.watched && !on.link.ended && !c.forgotten {
 			on.watched = true
 			on.link.watch(c, on)
 		}

@@ -37,7 +37,7 @@ func (cr *Crowd) MayEnter(c *AgentConn) bool {
 	c.link.agent.mu.Lock()
 	defer c.link.agent.mu.Unlock()
 	s := &c.stream
-	return c.link.tags && c.crowd == nil && !s.ended && s.items.len() == 0 && s.barred == 0 && s.node == nil
+	return c.link.knowsCrowds && c.crowd == nil && !s.ended && s.items.len() == 0 && s.barred == 0 && s.node == nil
 }
 
 // Enter adds a connection and queues message as the first message that the connection receives in

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ahprelay/broker/link"
 	"ahprelay/routing"
 )
 
@@ -96,11 +97,13 @@ func runCrowd(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// TestOldRelaysHaveNoCrowds connects a client through a relay without the feature tags. MayEnter
-// must be false for its connection.
+// TestOldRelaysHaveNoCrowds connects a client through a relay of 1.0.0-rc.1, which knows tags but
+// not crowds. MayEnter must be false for its connection.
 func TestOldRelaysHaveNoCrowds(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newSealedWorldOf([]bool{true})
+		w := newSealedWorldOf([]func(*link.Hello){func(hello *link.Hello) {
+			hello.Features = []string{link.FeatureSealed, link.FeatureTags}
+		}})
 		defer w.end()
 		c := w.dial(0)
 		synctest.Wait()

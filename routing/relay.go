@@ -199,7 +199,7 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 
 // Hello returns the bounds and features announced to the host-agent.
 func (r *RelayEnd) Hello() link.Hello {
-	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Features: []string{link.FeatureSealed, link.FeatureTags}}
+	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Features: []string{link.FeatureSealed, link.FeatureTags, link.FeatureCrowds}}
 }
 
 // Start attaches the RelayEnd to its link. Call it before the link calls the RelayEnd.

@@ -12,8 +12,8 @@ import (
 // [NewSealedBody], and each connection has a [Tagger]. A tag is sent to one client, after
 // its bodies. It proves to that client that the host-agent sent exactly these bodies at
 // exactly this position in the connection's stream. Tags are made when the batch is sent,
-// and one tag covers all the connection's bodies in it. In a connection's own stream, for
-// example at relays without [link.FeatureTags], each body has a tag.
+// and one tag covers all the connection's bodies in it. In a connection's own stream each
+// body has a tag.
 
 // A client receives a tag as the binary message TagKind ‖ tag.
 const (

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,23 +25,16 @@ func (p *plainTagger) Tag(sum [32]byte, own uint64) (tag [routing.TagSize]byte) 
 	return tag
 }
 
-// newSealedWorld returns a world with a sealed host, and relays that have the feature tags.
-func newSealedWorld(relays int) *world { return newSealedWorldOf(make([]bool, relays)) }
+// newSealedWorld returns a world with a sealed host.
+func newSealedWorld(relays int) *world {
+	return newSealedWorldOf(slices.Repeat([]func(*link.Hello){func(*link.Hello) {}}, relays))
+}
 
-// newSealedWorldOf returns a world with a sealed host, and a relay for each element of old. Where
-// old is true, the relay lacks the feature tags.
-func newSealedWorldOf(old []bool) (w *world) {
+// newSealedWorldOf returns a world as newWorldOf does, with a sealed host.
+func newSealedWorldOf(hellos []func(*link.Hello)) (w *world) {
 	type sealedHost struct {
 		*hostConn
 		*plainTagger
-	}
-	hellos := make([]func(*link.Hello), len(old))
-	for i := range hellos {
-		hellos[i] = func(hello *link.Hello) {
-			if old[i] {
-				hello.Features = []string{link.FeatureSealed}
-			}
-		}
 	}
 	return newWorldOf(hellos, routing.AgentEndConfig{Sealed: true, Connect: func(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 		return sealedHost{w.connect(conn, open).(*hostConn), &plainTagger{}}
@@ -98,29 +92,15 @@ func (c *taggedClient) untag() (rest [][]byte) {
 func TestTagsCoverEachConnectionsBodies(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) { runTagged(t, rand.New(rand.NewPCG(seed, 1)), make([]bool, 2)) })
+			inBubble(t, func(t *testing.T) { runTagged(t, rand.New(rand.NewPCG(seed, 1))) })
 		})
-	}
-}
-
-// TestOldRelaysGetNoTags repeats TestTagsCoverEachConnectionsBodies with relays that lack the
-// feature tags: two such relays, or one beside a new relay. An old relay must get no references,
-// which would end its link, and must not subscribe to bodies. The host-agent must send it a copy of
-// each body for each client.
-func TestOldRelaysGetNoTags(t *testing.T) {
-	for name, old := range map[string][]bool{"alone": {true, true}, "beside a new one": {true, false}} {
-		for seed := range uint64(4) {
-			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
-				inBubble(t, func(t *testing.T) { runTagged(t, rand.New(rand.NewPCG(seed, 2)), old) })
-			})
-		}
 	}
 }
 
 // runTagged sends bodies and messages to six clients at two relays, and checks what each client has
 // received.
-func runTagged(t *testing.T, random *rand.Rand, old []bool) {
-	w := newSealedWorldOf(old)
+func runTagged(t *testing.T, random *rand.Rand) {
+	w := newSealedWorld(2)
 	defer w.end()
 	clients := make([]*taggedClient, 6)
 	for i := range clients {
@@ -172,29 +152,9 @@ func runTagged(t *testing.T, random *rand.Rand, old []bool) {
 		c.clientConn.conn.Written(credit)
 	}
 	time.Sleep(5 * time.Second)
-	copies, alone, bodies := 0, 0, map[string]bool{} // in bytes
 	for i, c := range clients {
 		wantSame(t, fmt.Sprint("client ", i), c.untag(), c.sent)
-		for _, m := range c.sent {
-			if m[0] == 7 && !bodies[string(m)] {
-				bodies[string(m)] = true
-				alone += len(m)
-			}
-			if old[i%2] {
-				copies += len(m)
-			}
-		}
 	}
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
-	sent := w.net.sent["agent"]
-	if !old[1] {
-		copies += alone
-	}
-	if old[0] && sent < copies {
-		t.Errorf("the host-agent sent %d bytes; want %d: a copy for each client of an old relay", sent, copies)
-	}
-	t.Logf("the host-agent sent %d bytes", sent)
 }
 
 // TestTagsCrossInBatches sends 500 bodies to 50 readers of a sealed host. The host-agent may send

@@ -84,8 +84,12 @@ const FeatureSealed = "sealed"
 // change relays: see routing.RelayConn.Move.
 const FeatureMove = "move"
 
-// FeatureTags marks a relay that delivers the tags of sealed bodies, see package routing.
+// FeatureTags marks a relay that delivers the tags of sealed bodies, see package routing. All
+// relays do, and host-agents of 1.0.0-rc.1 look for it.
 const FeatureTags = "tags"
+
+// FeatureCrowds marks a relay that knows crowds, see [routing.Crowd]. Relays of 1.0.0-rc.1 do not.
+const FeatureCrowds = "crowds"
 
 // Has reports whether a hello or welcome contains a feature. If a welcome does, both ends
 // support the feature.
