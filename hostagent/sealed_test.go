@@ -508,37 +508,88 @@ func TestRelayLearnsNoReasonOfASealedHost(t *testing.T) {
 // its connection.
 func (w *world) pairAgain(device *sealed.Device, level auth.Access) *sealedRemote {
 	w.Helper()
+	r := w.proves(device, w.newCode(level))
+	w.confirms(r)
+	return r
+}
+
+// newCode returns a new code for a device of ada with this level.
+func (w *world) newCode(level auth.Access) sealed.Code {
+	w.Helper()
 	v := w.agent.seals.vault
 	if _, err := v.makeCode("ada", level, sealed.PairLink{Relay: "https://relay.example.com", Host: "laptop"}); err != nil {
 		w.Fatal(err)
 	}
 	code, _ := v.validCode()
+	return code
+}
+
+// proves connects a device that proves a code. Its pairing then waits for a person at the host.
+func (w *world) proves(device *sealed.Device, code sealed.Code) *sealedRemote {
+	w.Helper()
 	r := &sealedRemote{w: w, device: device.Identity().Fingerprint()}
 	var err error
 	if r.conn, err = w.relay.Open(routing.Open{ID: "p", Subject: "eve", Access: "admin", Sealed: true}, r); err != nil {
 		w.Fatal(err)
 	}
-	key := v.secret.Public()
+	key := w.agent.seals.secret.Public()
 	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{Host: "laptop", HostKey: &key, Code: &code, Device: device, Limit: 1 << 20, Greeting: sealed.Greeting{Window: 30}})
 	if err != nil {
 		w.Fatal(err)
 	}
 	r.send(frame)
-	if frame, r.session, err = i.Read(r.take()[0]); err != nil {
+	frames := r.take()
+	if len(frames) != 1 {
+		w.Fatalf("the host-agent closes with %d %q; want the second of the handshake", r.code, r.reason)
+	}
+	if frame, r.session, err = i.Read(frames[0]); err != nil {
 		w.Fatal(err)
 	}
 	r.send(frame)
 	if contents, _ := r.opens(); len(contents) != 1 || contents[0] != sealed.Pending {
-		w.Fatalf("the host-agent sends %v; want that the pairing waits", contents)
+		w.Fatalf("the host-agent sends %v, and closes with %d %q; want that the pairing waits", contents, r.code, r.reason)
 	}
-	if err := v.decide(r.device.String(), true); err != nil {
+	return r
+}
+
+// confirms confirms the device's pairing at the host.
+func (w *world) confirms(r *sealedRemote) {
+	w.Helper()
+	if err := w.agent.seals.decide(r.device.String(), true); err != nil {
 		w.Fatal(err)
 	}
 	var contents []sealed.Content
 	if contents, r.greeted = r.opens(); len(contents) == 0 || contents[0] != sealed.Welcome {
 		w.Fatalf("the host-agent sends %v; want a welcome", contents)
 	}
-	return r
+}
+
+// TestLostPairingMayBeRepeated ends a device's connection while its pairing waits for a person at the host, as a
+// phone does whose screen is locked meanwhile. The code must stay valid for a further attempt, unless
+// there is a newer code.
+func TestLostPairingMayBeRepeated(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.seal()
+		phone, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := w.newCode(auth.AccessWrite)
+		w.proves(phone, code).conn.Close(ahp.CloseShuttingDown, "")
+		synctest.Wait()
+		w.confirms(w.proves(phone, code))
+		if _, valid := w.agent.seals.validCode(); valid {
+			t.Error("the code is valid after the pairing; want it used")
+		}
+
+		lost := w.proves(phone, w.newCode(auth.AccessWrite))
+		newer := w.newCode(auth.AccessTalk)
+		lost.conn.Close(ahp.CloseShuttingDown, "")
+		synctest.Wait()
+		if now, valid := w.agent.seals.validCode(); !valid || now != newer {
+			t.Error("a newer code is not valid after an earlier pairing was lost; want it valid")
+		}
+	})
 }
 
 // TestPairingAgainEndsFormerAuthority pairs a device again, with the same level and then with a lower one,

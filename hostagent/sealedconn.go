@@ -336,11 +336,14 @@ func (c *sealedConn) pair(s *sealing, arrival *sealed.Arrival, code sealed.Code)
 		return err
 	}
 	admitted := false
-	if err := s.send(sealed.Pending, nil); err == nil {
+	if err = s.send(sealed.Pending, nil); err == nil {
 		admitted, err = c.confirm(s, w)
-		if err != nil {
-			return errors.Join(err, c.agent.seals.leave(w, arrival.Identity, false))
+	}
+	if err != nil {
+		if c.life.Err() != nil {
+			c.agent.seals.lost(w)
 		}
+		return errors.Join(err, c.agent.seals.leave(w, arrival.Identity, false))
 	}
 	if err := c.agent.seals.leave(w, arrival.Identity, admitted); err != nil {
 		return err

@@ -325,6 +325,7 @@ func (v *vault) try() bool {
 type waitingDevice struct {
 	PairingRequest
 	decided chan bool // capacity 1
+	code    *pairingCode
 }
 
 // PairingRequest describes a device that has proved the code, for the person who
@@ -356,7 +357,7 @@ func (v *vault) proved(code sealed.Code, device sealed.Identity, name string) (*
 	if slices.ContainsFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == f.String() }) {
 		return nil, errRemovedKeys
 	}
-	w := &waitingDevice{PairingRequest{f.String(), f.Words(), name, v.code.subject, v.code.level}, make(chan bool, 1)}
+	w := &waitingDevice{PairingRequest{f.String(), f.Words(), name, v.code.subject, v.code.level}, make(chan bool, 1), v.code}
 	v.code = nil
 	v.waiting[f] = w
 	return w, nil
@@ -387,6 +388,16 @@ func (v *vault) decide(fingerprint string, admitted bool) error {
 		}
 	}
 	return errors.New(`no such device waits: "host-agent devices" lists them`)
+}
+
+// lost makes a device's code valid again, because the device's connection has ended before a person
+// decided. A newer code stays.
+func (v *vault) lost(w *waitingDevice) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.code == nil && len(w.decided) == 0 {
+		v.code = w.code
+	}
 }
 
 // leave ends the wait of a device. If admitted is true, it stores the device durably.
