@@ -182,8 +182,8 @@ func TestSetupLinkOpens(t *testing.T) {
 				if out, _, err := relay(t, "setup-link", "--data-dir", dir, "--no-qr"); err == nil || !strings.Contains(err.Error(), "--url") || out != "" {
 					t.Errorf("setup-link = %q, %v; want to hear that it needs an address", out, err)
 				}
-				if out, _, err := relay(t, "setup-link", "--data-dir", dir, "--no-qr", "--url", "http://relay.test"); err != nil || !strings.HasPrefix(out, "http://relay.test/setup#") {
-					t.Errorf("setup-link --url = %q, %v; want a link with that address", out, err)
+				if out, said, err := relay(t, "setup-link", "--data-dir", dir, "--no-qr", "--url", "http://relay.test"); err != nil || !strings.HasPrefix(out, "http://relay.test/setup#") || !strings.Contains(said, "https:// only") {
+					t.Errorf("setup-link --url = %q, %q, %v; want a link with that address, and that browsers need https://", out, said, err)
 				}
 			}
 			stop()

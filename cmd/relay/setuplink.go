@@ -48,7 +48,7 @@ func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	fmt.Fprintf(s.err, "The first visitor becomes an owner of the relay. The link is valid until %s.\n", made.Expires.Local().Format(time.DateTime))
-	if c.NoQR {
+	if c.NoQR && givesKeys(link) {
 		return nil
 	}
 	return showSetup(s, s.out, link, relay.at.URL)
