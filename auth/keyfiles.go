@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"syscall"
 
 	"github.com/nats-io/nkeys"
 
@@ -99,9 +100,9 @@ func isMissing(path string) (bool, error) {
 	return len(entries) == 0, err
 }
 
-// makeKeys writes keys into a temporary directory, and renames it to path. If path exists
-// and is not empty, the rename fails, and the keys that another process has made there
-// are used.
+// makeKeys writes keys into a temporary directory, and renames it to path. An empty directory
+// there is replaced. If it is not empty, the rename fails, and the keys that another process has
+// made there are used.
 func makeKeys(dir, path string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -113,6 +114,7 @@ func makeKeys(dir, path string) (err error) {
 	if err := writeKeys(tmp, operatorFile, systemFile, accountFile); err != nil {
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
+	_ = syscall.Rmdir(path) // os.Rename replaces no directory, not even an empty one
 	if renameErr := os.Rename(tmp, path); renameErr != nil {
 		err := os.RemoveAll(tmp)
 		if missing, _ := isMissing(path); missing {

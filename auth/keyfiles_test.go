@@ -201,3 +201,15 @@ func writeECDSA(t *testing.T, path string) {
 	}
 	write(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))(t, path)
 }
+
+// TestEmptyKeyDirectoryGetsKeys loads keys where their directory exists and is empty. They must be
+// created, as without the directory.
+func TestEmptyKeyDirectoryGetsKeys(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "keys"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Errorf("LoadKeys with an empty directory keys: %v; want keys", err)
+	}
+}
