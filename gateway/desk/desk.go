@@ -9,7 +9,7 @@
 // records of hosts: it has a Desk, checks that a host-agent serves its host, and removes old
 // records from time to time.
 //
-// A Desk is safe for concurrent use. It owns a goroutine for each tenant and for each request in
+// A Desk is safe for concurrent use. It owns two goroutines for each tenant, and one for each request in
 // progress, until it is stopped.
 package desk
 
