@@ -90,8 +90,11 @@ func (a *base) mayNotGrant(w http.ResponseWriter, err error) {
 // derived from it stay, because its removal is no sign that they are misused.
 func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who people.Person, own string) {
 	device, _, err := a.People.Device(r.PathValue("id"))
-	if err != nil || device.Tenant != who.Tenant || device.Subject != who.Subject && !who.OwnsAll() {
-		authn.WriteError(w, http.StatusNotFound, people.ErrNone)
+	if err == nil && (device.Tenant != who.Tenant || device.Subject != who.Subject && !who.OwnsAll()) {
+		err = people.ErrNone
+	}
+	if err != nil {
+		a.failed(w, err)
 		return
 	}
 	if most := a.mostOf(own); most != "" && device.ID != own && (device.Access == "" || !most.Includes(device.Access)) {

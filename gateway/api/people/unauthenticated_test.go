@@ -410,6 +410,21 @@ func TestStandingIsUnknownWhileTheStoreIsAway(t *testing.T) {
 	want("a removed device", false, nil)
 }
 
+// TestRemovalWaitsForTheStore removes a device while the store of people is unreachable. The relay must ask to try again,
+// because the device may exist. A device that does not exist must be unknown.
+func TestRemovalWaitsForTheStore(t *testing.T) {
+	store := &awayStore{}
+	s := newSiteWith(t, store, "")
+	c := s.caller("192.0.2.1").enter()
+	path := "/api/devices/device-unknown"
+	for away, want := range map[error]int{nil: http.StatusNotFound, people.ErrAway: http.StatusServiceUnavailable} {
+		store.away = away
+		if status, said := c.send("DELETE", path, c.in.Token, c.proof("DELETE", path, c.in.Token), "", nil); status != want {
+			t.Errorf("removing a device while the store has the error %v: HTTP %d %s; want %d", away, status, said, want)
+		}
+	}
+}
+
 // TestUnknownLinksWaitForTheStore follows a link that the relay does not know. While the store of
 // people is unreachable, the relay must ask to try again, because another relay may have made the
 // link. Otherwise it must say that the link is over.
