@@ -131,12 +131,6 @@ func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dial
 	if d.learn != nil {
 		d.learn(rawURL, response.Header.Get(PlaceHeader))
 	}
-	if idle {
-		if err := knowsStandby(response); err != nil {
-			_ = c.Close()
-			return nil, err
-		}
-	}
 	return c, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -26,7 +25,7 @@ import (
 
 const (
 	// StandbyHeader is the handshake header with which a host-agent requests an idle
-	// connection. A relay that supports it repeats it in the response.
+	// connection. A relay repeats it in the response, for host-agents of 1.0.0-rc.1.
 	StandbyHeader = "Ahp-Standby"
 
 	// PlaceHeader is the response header with the relay's region and zone. Relays in
@@ -64,9 +63,6 @@ func ReadWake(from io.Reader) error {
 	}
 	return nil
 }
-
-// errNoStandby reports that the relay does not support StandbyHeader.
-var errNoStandby = errors.New("the relay has no idle connections")
 
 type standby struct {
 	url  string
@@ -303,12 +299,4 @@ func (k *standbys) openAt(ctx context.Context, url string) (*standby, error) {
 		}
 	})
 	return s, nil
-}
-
-// knowsStandby returns errNoStandby if the relay's response lacks StandbyHeader.
-func knowsStandby(response *http.Response) error {
-	if response.Header.Get(StandbyHeader) == "" {
-		return errNoStandby
-	}
-	return nil
 }

@@ -17,30 +17,19 @@ import (
 )
 
 // A front is a relay's public port, which connects WebSockets to a NATS server. It counts
-// handshakes, and those for idle second connections.
+// handshakes.
 type front struct {
 	*httptest.Server
-	handshakes, idle atomic.Int32
+	handshakes atomic.Int32
 
 	mu    sync.Mutex // guards the fields below
 	conns []net.Conn
 }
 
-func newFront(t *testing.T, to *embedded.Server, place string, old bool) *front {
+func newFront(t *testing.T, to *embedded.Server, place string) *front {
 	f := &front{}
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.handshakes.Add(1)
-		standby := r.Header.Get(broker.StandbyHeader) != ""
-		if standby {
-			f.idle.Add(1)
-		}
-		if old && !standby { // so that the host-agent's first connection goes elsewhere
-			http.Error(w, "busy", http.StatusServiceUnavailable)
-			return
-		}
-		if old {
-			r.Header.Del(broker.StandbyHeader)
-		}
 		w.Header().Set(broker.PlaceHeader, place)
 		natssite.Pipe(w, r, to)
 	}))
@@ -85,7 +74,7 @@ func (f *front) advise(t *testing.T) {
 func TestSecondConnectionIsUsed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
-	own, near, far := newFront(t, s.Server, "eu/1", false), newFront(t, s.Server, "eu/1", false), newFront(t, s.Server, "eu/2", false)
+	own, near, far := newFront(t, s.Server, "eu/1"), newFront(t, s.Server, "eu/1"), newFront(t, s.Server, "eu/2")
 	cfg := s.AgentConfig(t, "acme", "laptop", time.Hour)
 	cfg.URLs, cfg.Compress = []string{own.url(), near.url(), far.url()}, broker.Zstandard
 	second := make(chan string, 100)
@@ -117,24 +106,4 @@ func TestSecondConnectionIsUsed(t *testing.T) {
 	await(near.url()) // a relay in another place than the current one
 	far.advise(t)
 	natssite.Eventually(t, "the host-agent has moved on its relay's advice", func() bool { return agent.Leads(near.url()) })
-}
-
-// TestNoSecondConnectionToEarlierRelay connects a host-agent that knows a second relay, whose
-// version does not support idle connections. The host-agent must keep its first connection and have
-// no second.
-func TestNoSecondConnectionToEarlierRelay(t *testing.T) {
-	t.Parallel()
-	s := natssite.New(t)
-	own, old := newFront(t, s.Server, "", false), newFront(t, s.Server, "", true)
-	cfg := s.AgentConfig(t, "acme", "laptop", time.Hour)
-	cfg.URLs = []string{own.url(), old.url()}
-	cfg.Events.Standby = func(url string) {
-		t.Errorf("the agent opened a second connection to %q, an earlier relay; want none", url)
-	}
-	agent := natssite.DialAgent(t, cfg)
-	natssite.Eventually(t, "the agent has tried", func() bool { return old.idle.Load() > 0 })
-	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")
-	if !agent.Leads(own.url()) {
-		t.Error("the host-agent has left its own relay; want it to stay")
-	}
 }
