@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,9 +89,7 @@ func (f *stateFile) read() (kept keptState, damaged bool, err error) {
 	if err != nil {
 		return kept, false, err
 	}
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) { // from a relay without a store: only the hosts
-		err = json.Unmarshal(data, &kept.Hosts)
-	} else if err = json.Unmarshal(data, &kept); err == nil && kept.Version != keptVersion {
+	if err = json.Unmarshal(data, &kept); err == nil && kept.Version != keptVersion {
 		err = fmt.Errorf("version %d; want %d", kept.Version, keptVersion)
 	}
 	for i := range kept.Hosts {

@@ -46,7 +46,7 @@ func TestStateFileOutlivesCrash(t *testing.T) {
 func TestDamagedStateFile(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"cut off": `[{"host":"acme.laptop","enr`, "bad name": `[{"host":"acme.*","enrolled":"2026-03-04T00:00:00Z"}]`, "empty": "",
+		"cut off": `{"version":2,"hosts":[{"host":"acme.laptop","enr`, "bad name": `{"version":2,"hosts":[{"host":"acme.*","enrolled":"2026-03-04T00:00:00Z"}]}`, "empty": "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := natssite.New(t)

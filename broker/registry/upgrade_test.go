@@ -10,34 +10,33 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// formerFile is the state file of an earlier version without a store. It contains a served host, a
+// savedHosts is a state file. It contains a served host, a
 // host without any lease, and a released host.
-const formerFile = `[
+const savedHosts = `{"version":2,"store":"2026-03-04T00:00:00Z","hosts":[
 	{"host":"acme.laptop","enrolled":"2026-03-04T00:00:00Z","lastSeen":"2026-03-05T00:00:00Z","revision":7,
 	 "lease":{"instance":"agent","acquired":"2026-03-04T00:00:00Z","seq":9,"since":"2026-03-04T01:00:00Z","presence":{"state":"online","agentVersion":"1.0","wire":[1,2]}}},
 	{"host":"acme.spare","enrolled":"2026-03-04T00:00:00Z"},
 	{"host":"acme.old","enrolled":"2026-03-04T00:00:00Z","lastSeen":"2026-03-05T00:00:00Z","revision":8,
 	 "lease":{"instance":"gone","acquired":"2026-03-04T00:00:00Z","seq":9,"released":true,"since":"2026-03-05T00:00:00Z","presence":{"state":"offline","reason":"host-agent stopped","wire":[1,1]}}}
-]`
+]}`
 
-// TestHostsSurviveTheUpgradeToAStore starts a relay with the state file of an earlier version
-// without a store. It must know the hosts, continue the served host, and write all hosts into the
-// store.
-func TestHostsSurviveTheUpgradeToAStore(t *testing.T) {
+// TestStateFileFillsANewStore starts a relay with a state file and a new store. It must know the
+// hosts, continue the served host, and write all hosts into the store.
+func TestStateFileFillsANewStore(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	path := filepath.Join(t.TempDir(), "hosts.json")
-	if err := os.WriteFile(path, []byte(formerFile), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(savedHosts), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := registryWith(t, s, registry.Config{File: path})
 	h := wantHost(t, r, registry.Online, "")
 	if since := time.Date(2026, 3, 4, 1, 0, 0, 0, time.UTC); h.AgentInstance != "agent" || !h.Since.Equal(since) || h.AgentVersion != "1.0" {
-		t.Errorf("the served host after the upgrade: %+v; want its instance, time and version", h)
+		t.Errorf("the served host: %+v; want its instance, time and version", h)
 	}
 	for name, reason := range map[string]string{"spare": "host-agent has never connected", "old": "host-agent stopped"} {
 		if h, ok := r.Lookup("acme", name); !ok || h.State != registry.Offline || h.Reason != reason {
-			t.Errorf("after the upgrade, the host %s is %+v, known: %v; want it offline, %s", name, h, ok, reason)
+			t.Errorf("the host %s is %+v, known: %v; want it offline, %s", name, h, ok, reason)
 		}
 	}
 	other := registryWith(t, s, registry.Config{}) // this registry has no file
