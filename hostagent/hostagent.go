@@ -250,6 +250,25 @@ func openState(a *Agent) (err error) {
 	return err
 }
 
+// acquire waits until this host-agent has the host, and then calls reread.
+func acquire(ctx context.Context, holder *registry.LeaseHolder, a *Agent) error {
+	if err := holder.Acquire(ctx); err != nil {
+		return err
+	}
+	return reread(a)
+}
+
+// reread reads the devices of a sealed host and the private sessions again: a host-agent that had the
+// host until now may have changed them since New.
+func reread(a *Agent) error {
+	if a.seals != nil {
+		if err := a.seals.reread(); err != nil {
+			return fmt.Errorf("host-agent: %w", err)
+		}
+	}
+	return a.private.open(a.cfg.StateDir, a.tenant, a.host)
+}
+
 // Run serves the host until ctx ends. It returns an error if it cannot continue, such as
 // when the token is refused or a different host-agent has taken over the host.
 func (a *Agent) Run(ctx context.Context) error {
@@ -312,7 +331,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		<-a.sentinel.ready // before any client connects
 	}
 	serve := orDone(ctx, life)
-	if err := holder.Acquire(serve); err != nil {
+	if err := acquire(serve, holder, a); err != nil {
 		stop(err)
 		return ended(ctx, err)
 	}

@@ -61,7 +61,9 @@ func (p *privateSessions) open(dir, tenant, host string) error {
 	if dir == "" {
 		return nil
 	}
-	p.path = filepath.Join(dir, "private."+tenant+"."+host+".json")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.path, p.of = filepath.Join(dir, "private."+tenant+"."+host+".json"), nil
 	if _, err := atomicfile.ReadJSON(p.path, &p.of); err != nil {
 		return fmt.Errorf("private sessions: %s: %w; remove the file to show all sessions", p.path, err)
 	}

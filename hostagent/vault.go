@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -106,23 +107,50 @@ func openVault(dir, tenant, host string) (*vault, error) {
 	case err != nil:
 		return nil, fmt.Errorf("sealed host: %w", err)
 	}
-	if err := json.Unmarshal(data, &v.state); err != nil {
-		return nil, fmt.Errorf("sealed host: %s is damaged: restore it from a backup; without it, remove it and pair all devices again: %w", v.path, err)
-	}
-	for _, b := range v.state.Browsers {
-		if len(b.Key) != sealed.KeySize || len(b.Verifier) != sealed.VerifierSize {
-			return nil, fmt.Errorf("sealed host: %s has a damaged browser: restore the file from a backup", v.path)
-		}
-	}
-	for _, d := range v.state.Devices {
-		if len(d.Key) != sealed.KeySize || len(d.Verifier) != sealed.VerifierSize {
-			return nil, fmt.Errorf("sealed host: %s has a damaged device: restore the file from a backup", v.path)
-		}
+	if v.state, err = readVault(v.path, data); err != nil {
+		return nil, err
 	}
 	if v.secret, err = sealed.ReadSecret(v.state.Key); err != nil {
 		return nil, fmt.Errorf("sealed host: %s: %w", v.path, err)
 	}
 	return v, nil
+}
+
+// readVault parses the file of a vault.
+func readVault(path string, data []byte) (state vaultState, err error) {
+	if err := json.Unmarshal(data, &state); err != nil {
+		return state, fmt.Errorf("sealed host: %s is damaged: restore it from a backup; without it, remove it and pair all devices again: %w", path, err)
+	}
+	for _, b := range state.Browsers {
+		if len(b.Key) != sealed.KeySize || len(b.Verifier) != sealed.VerifierSize {
+			return state, fmt.Errorf("sealed host: %s has a damaged browser: restore the file from a backup", path)
+		}
+	}
+	for _, d := range state.Devices {
+		if len(d.Key) != sealed.KeySize || len(d.Verifier) != sealed.VerifierSize {
+			return state, fmt.Errorf("sealed host: %s has a damaged device: restore the file from a backup", path)
+		}
+	}
+	return state, nil
+}
+
+// reread reads the file again, because a previous host-agent may have changed it until this one got
+// the host. It fails if the host has a different key now.
+func (v *vault) reread() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	data, err := os.ReadFile(v.path)
+	if err != nil {
+		return fmt.Errorf("sealed host: %w", err)
+	}
+	state, err := readVault(v.path, data)
+	if err == nil && !bytes.Equal(state.Key, v.state.Key) {
+		err = fmt.Errorf("sealed host: %s has a different key than at the start of this host-agent: start it again", v.path)
+	}
+	if err == nil {
+		v.state = state
+	}
+	return err
 }
 
 // saveLocked writes the file, and returns when it is on disk.

@@ -45,6 +45,53 @@ func pairDevice(t *testing.T, v *vault, device sealed.Identity) error {
 	return v.leave(w, device, true)
 }
 
+// TestSuccessorKnowsLateChanges starts a host-agent on the files of a running one, which then removes a device
+// and changes the private sessions. When the successor gets the host, it must refuse the device
+// and know the sessions.
+func TestSuccessorKnowsLateChanges(t *testing.T) {
+	dir := t.TempDir()
+	former, next := &Agent{access: &access{tenant: "default", host: "laptop"}}, &Agent{access: &access{tenant: "default", host: "laptop"}}
+	for _, a := range []*Agent{former, next} {
+		v, err := openVault(dir, "default", "laptop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.cfg.StateDir, a.seals = dir, &seals{agent: a, vault: v}
+		if a == former {
+			if err := pairDevice(t, v, newIdentity(t)); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.private.open(dir, "default", "laptop"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.private.set("ada", "s:/1", true, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.private.open(dir, "default", "laptop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	device := former.seals.devices()[0].Fingerprint
+	if err := former.seals.remove(device, true); err != nil {
+		t.Fatal(err)
+	}
+	for session, private := range map[string]bool{"s:/1": false, "s:/2": true} {
+		if _, err := former.private.set("ada", session, private, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := reread(next); err != nil {
+		t.Fatal(err)
+	}
+	if !next.seals.Removed(device) || len(next.seals.devices()) != 0 {
+		t.Errorf("the successor has the devices %v; want that %s is removed", next.seals.devices(), device)
+	}
+	if got := next.private.owned("ada"); !slices.Equal(got, []string{"s:/2"}) {
+		t.Errorf("the successor's private sessions are %q; want s:/2", got)
+	}
+}
+
 // TestPairingKeepsTheBoundOfDevices has links fill the vault between a device's code and its
 // confirmation. The device must be refused. A device that cannot be stored must not be admitted.
 func TestPairingKeepsTheBoundOfDevices(t *testing.T) {
