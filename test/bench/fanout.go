@@ -47,10 +47,7 @@ func (b *testbed) fanoutTLS() []Figure {
 	nats := b.startNATS("nats-server-tls", cert, key)
 	const n = 100
 	perCPU := make([]series, 2)
-	crowds := make([]*crowd, 2)
-	for i, way := range []*system{relay, nats} {
-		crowds[i] = b.join(way, fmt.Sprintf("tls-%d", i), b.many(n), 0, actionSize)
-	}
+	crowds := b.warm([]*system{relay, nats}, "tls", b.many(n), 0, actionSize, saturated(n), 100*time.Millisecond)
 	b.rounds(func(int) {
 		for i, c := range crowds {
 			got := c.hear(saturated(n), b.long(roundTime), false)
