@@ -118,7 +118,7 @@ func (a *Agent) briefly(ctx context.Context, folder string, call func(context.Co
 		return err
 	}
 	defer p.end()
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := within(ctx, answerTime)
 	defer cancel()
 	return call(ctx, p)
 }
@@ -140,13 +140,18 @@ type peer struct {
 	steers bool
 }
 
+// within returns a context for requests that the agent must answer in time. Their error names the time.
+func within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("the agent has not answered within %.0f s", most.Seconds()))
+}
+
 // start starts a process and initializes it.
 func (a *Agent) start(ctx context.Context, folder string, handler acp.Handler) (*peer, error) {
 	proc, err := start(a.cfg, folder, handler)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := within(ctx, startTime)
 	defer cancel()
 	var result acp.InitializeResponse
 	err = proc.conn.Call(ctx, "initialize", acp.InitializeRequest{

@@ -3,10 +3,12 @@ package acp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ahprelay/internal/acp"
@@ -417,4 +419,21 @@ func TestCopiedConversationsGoOnApart(t *testing.T) {
 	if turns := other.history(); turns != 2 {
 		t.Errorf("the copy has %d turns; want 2", turns)
 	}
+}
+
+// TestSilentAgentIsNamed sends a request to an agent that never answers. The error must say so, and
+// after which time.
+func TestSilentAgentIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, end := io.Pipe()
+		conn := acp.NewConn(in, io.Discard, refuser{}, acp.Limits{})
+		go func() { _ = conn.Run() }()
+		defer end.Close()
+		ctx, cancel := within(t.Context(), startTime)
+		defer cancel()
+		err := conn.Call(ctx, "initialize", struct{}{}, nil)
+		if want := "initialize: the agent has not answered within 120 s"; err == nil || err.Error() != want {
+			t.Errorf("Call = %v; want %s", err, want)
+		}
+	})
 }

@@ -81,7 +81,7 @@ func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost
 		stop()
 		c.lost()
 	}()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := within(ctx, startTime)
 	defer cancel()
 	result, err := c.begin(ctx)
 	if method := a.signInFor(err); method != "" {

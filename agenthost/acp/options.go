@@ -256,7 +256,7 @@ func (c *conversation) leaveBypass(ctx context.Context) error {
 
 // SetOption implements [agenthost.Configurable].
 func (c *conversation) SetOption(ctx context.Context, id string, value any) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := within(ctx, answerTime)
 	defer cancel()
 	list := c.present()
 	i := slices.IndexFunc(list, func(o agenthost.Option) bool { return o.ID == id })
