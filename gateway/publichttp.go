@@ -232,6 +232,10 @@ func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, rem
 
 func serveHealthy(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
+// Degraded begins the answer of /readyz, with status 200, from a ready relay that lacks something. The
+// lack follows.
+const Degraded = "ready, but degraded: "
+
 // serveReady returns the handler that reports whether this relay should get new clients.
 // For inside, see [Config.Ready].
 func (s *Server) serveReady(inside bool) http.HandlerFunc {
@@ -243,7 +247,7 @@ func (s *Server) serveReady(inside bool) http.HandlerFunc {
 		state := "ready"
 		if s.cfg.Degraded != nil {
 			if lack := s.cfg.Degraded(); lack != "" {
-				state += ", but degraded: " + lack
+				state = Degraded + lack
 			}
 		}
 		_, _ = w.Write([]byte(state + "\n"))

@@ -250,8 +250,8 @@ func all[T any](s Store, prefix string) (list map[string]T, err error) {
 	return list, err
 }
 
-// exceptDamaged returns the error of [all], or nil if it is about damaged records: one of these must not
-// stop all others.
+// exceptDamaged returns an error of [all], but nil for damaged records: a damaged record must not stop
+// the others.
 func exceptDamaged(err error) error {
 	if errors.Is(err, errDamaged) {
 		return nil

@@ -24,11 +24,17 @@ import (
 // startPort starts a server with a TCP listener and the tenant acme.
 func startPort(t *testing.T) *Server {
 	t.Helper()
+	return startPortWith(t, 0)
+}
+
+// startPortWith is startPort with a bound of the connections before login; 0: the default.
+func startPortWith(t *testing.T, unauthenticated int) *Server {
+	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Start(Config{Keys: keys, Listen: "127.0.0.1:0", Tenants: map[string]map[string]time.Time{"acme": nil}})
+	s, err := Start(Config{Keys: keys, Listen: "127.0.0.1:0", Tenants: map[string]map[string]time.Time{"acme": nil}, unauthenticated: unauthenticated})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,9 +91,7 @@ func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 // for them.
 func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	const most = 8
-	defer func(was int) { maxUnauthenticated = was }(maxUnauthenticated)
-	maxUnauthenticated = most
-	s := startPort(t)
+	s := startPortWith(t, most)
 	var silent []*bufio.Reader
 	for range most {
 		_, from, _ := rawAt(t, s, "acme", "laptop")

@@ -37,9 +37,8 @@ import (
 // file descriptors.
 const acceptRetry = 100 * time.Millisecond
 
-// maxUnauthenticated bounds the connections before login, from all addresses together. Only
-// tests change it.
-var maxUnauthenticated = 4096
+// maxUnauthenticated bounds the connections before login, from all addresses together.
+const maxUnauthenticated = 4096
 
 // A port accepts TCP connections for the NATS server.
 type port struct {
@@ -63,7 +62,7 @@ func listen(cfg Config) (*port, error) {
 	if _, _, err := listenAddress("Listen", cfg.Listen); err != nil {
 		return nil, err
 	}
-	p := &port{tls: cfg.TLS, log: cfg.Log, unauthenticated: unauthenticated.New(unauthenticated.Bounds{Total: maxUnauthenticated}), conns: map[[2]string]int{}}
+	p := &port{tls: cfg.TLS, log: cfg.Log, unauthenticated: unauthenticated.New(unauthenticated.Bounds{Total: cmp.Or(cfg.unauthenticated, maxUnauthenticated)}), conns: map[[2]string]int{}}
 	p.log = cmp.Or(p.log, slog.New(slog.DiscardHandler))
 	p.life, p.cancel = context.WithCancel(context.Background())
 	var lc net.ListenConfig

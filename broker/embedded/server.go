@@ -27,6 +27,8 @@ type Config struct {
 	Log     *slog.Logger                    // default: none
 
 	Gateways Gateways // connections to other regions; default: none
+
+	unauthenticated int // bound of the connections before login; default: maxUnauthenticated
 }
 
 // A Server is a NATS server within this process. It requires authentication, and

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ahprelay/broker/registry"
+	"ahprelay/gateway"
 	"ahprelay/gateway/canvas"
 )
 
@@ -15,9 +16,6 @@ type checkCmd struct {
 	relayFlag
 	CanvasDomain string `help:"Also check this canvas domain (see relay serve): that it leads to a relay, and that it is separate from the relay's own domain." placeholder:"DOMAIN" env:"-"` // a container's health check has the environment of relay serve, but is about the relay alone
 }
-
-// degraded is what /readyz answers with status 200 before it names what a relay lacks.
-const degraded = "ready, but degraded: "
 
 // Run checks one step after the other, and advises on the first fault.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
@@ -42,7 +40,7 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 			return err
 		}
 		mark := "ok "
-		if strings.Contains(said, degraded) {
+		if strings.Contains(said, gateway.Degraded) {
 			mark = "warn"
 		}
 		fmt.Fprintln(s.out, mark, said)

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"ahprelay/auth"
-
-	"golang.org/x/sys/unix"
+	"ahprelay/test/procs"
 )
 
 // TestRevokeWithoutTheRightToChangeOwners revokes for the next start as root without the right to change owners, as in
@@ -27,22 +25,10 @@ func TestRevokeWithoutTheRightToChangeOwners(t *testing.T) {
 	if err := os.Chown(dir, 4711, 4711); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread, which loses the right, ends with the goroutine
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var rights [2]unix.CapUserData
-		err := unix.Capget(&header, &rights[0])
-		if err == nil {
-			rights[0].Effective &^= 1 << unix.CAP_CHOWN
-			err = unix.Capset(&header, &rights[0])
-		}
-		if err == nil {
-			_, _, err = relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--subject", "ada")
-		}
-		done <- err
-	}()
-	err := <-done
+	err := procs.WithoutChown(func() error {
+		_, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--subject", "ada")
+		return err
+	})
 	if !errors.Is(err, errNotReceived) || !errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "nothing is revoked") {
 		t.Errorf("revoking for the next start: %v; want that it is stored, and that its owner cannot be changed", err)
 	}
