@@ -381,7 +381,7 @@ func TestOwnRoutesPort(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	address, err := netip.ParseAddrPort(s.ClusterAddr())
-	if err != nil || address.Port() >= outgoingPorts {
-		t.Errorf("the server listens for routes on %q (%v); want a port below %d", s.ClusterAddr(), err, outgoingPorts)
+	if err != nil || address.Port() >= 32768 {
+		t.Errorf("the server listens for routes on %q (%v); want a port below 32768", s.ClusterAddr(), err)
 	}
 }
