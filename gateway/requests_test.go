@@ -20,6 +20,7 @@ import (
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/gateway/wire"
 	"ahprelay/test/locked"
+	"ahprelay/test/natssite"
 )
 
 // startRelay starts a relay on free ports. change, unless nil, modifies its
@@ -72,9 +73,7 @@ func bearerOf(token string) http.Header { return http.Header{"Authorization": {"
 func TestImpossibleHostNamesDoNoHarm(t *testing.T) {
 	var log locked.Buffer
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	if err := r.registry.Enrol("default", "laptop"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r.registry, "default", "laptop")
 	token, err := r.Keys().Tokens().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 	})
@@ -137,13 +136,9 @@ func wantRefused(t *testing.T, address, target string, header http.Header) {
 func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 	r := startRelay(t, nil)
 	for _, h := range []string{"laptop", "desktop"} {
-		if err := r.registry.Enrol("default", h); err != nil {
-			t.Fatal(err)
-		}
+		natssite.Enrol(t, r.registry, "default", h)
 	}
-	if err := r.registry.Enrol("other", "tower"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r.registry, "other", "tower")
 	token := func(tenant string, hosts ...string) string {
 		made, err := r.Keys().Tokens().IssueClient(auth.Client{
 			Tenant: tenant, Subject: "ada", Hosts: hosts, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),

@@ -27,6 +27,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/internal/acmedns"
 	"ahprelay/test/locked"
+	"ahprelay/test/natssite"
 )
 
 // selfSigned returns a self-signed certificate and its key in PEM.
@@ -96,9 +97,7 @@ func TestChangedCertificateIsLoaded(t *testing.T) {
 		c.TLS = cfg
 		c.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil))
 	})
-	if err := r.registry.Enrol("default", "laptop"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r.registry, "default", "laptop")
 	token, err := r.Keys().Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)

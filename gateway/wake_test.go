@@ -18,6 +18,7 @@ import (
 	"ahprelay/auth"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
+	"ahprelay/test/natssite"
 )
 
 // startHost starts a host with its host-agent. stop ends both, which otherwise end with
@@ -73,9 +74,7 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 		}
 	})
 	for _, host := range []string{"laptop", "broken", "other"} {
-		if err := relay.registry.Enrol("default", host); err != nil {
-			t.Fatal(err)
-		}
+		natssite.Enrol(t, relay.registry, "default", host)
 	}
 	var list struct{ Hosts []hostsapi.Info }
 	ada.do("GET", "/api/hosts", nil, &list)

@@ -148,8 +148,8 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) bool {
 }
 
 // tokensLocked updates the index from revocation keys to a host, and the users that
-// NATS must refuse.
-func (ta *tenantAccounts) tokensLocked(k *knownHost) {
+// NATS must refuse. It reports whether the host has users that NATS must refuse.
+func (ta *tenantAccounts) tokensLocked(k *knownHost) (refuses bool) {
 	for _, token := range k.indexed {
 		delete(ta.tokens[token], k.Key)
 		if len(ta.tokens[token]) == 0 {
@@ -174,6 +174,15 @@ func (ta *tenantAccounts) tokensLocked(k *knownHost) {
 	refused := k.refused(ta.r.cfg.Revocations, time.Now())
 	if len(refused) > 0 || len(t.refused) > 0 {
 		t.refused = mergeRefused(t.refused, refused)
+	}
+	return len(refused) > 0
+}
+
+// openAgain gives the users that NATS must refuse to a tenant's account, if it is open. An
+// embedded server loads the remaining accounts on demand.
+func (ta *tenantAccounts) openAgain(name string) {
+	if ta.r.cfg.Tenants.External() || slices.Contains(ta.r.cfg.Tenants.Names(), name) {
+		ta.open(name)
 	}
 }
 

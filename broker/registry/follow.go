@@ -231,13 +231,16 @@ func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool)
 	if !known {
 		r.addLocked(k)
 	}
-	r.putLocked(k, s, rev)
+	refuses := r.putLocked(k, s, rev)
 	// During the first read this relay does not know the other relays yet. tidy later
 	// chooses the additional relay.
 	wanted := v.taken == v.epoch && r.accounts.standsByLocked(s.tenant()) && (len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k))
 	r.mu.Unlock()
-	if wanted {
+	switch {
+	case wanted:
 		r.accounts.open(s.tenant())
+	case refuses: // the revocation has arrived before its user
+		r.accounts.openAgain(s.tenant())
 	}
 }
 
@@ -248,8 +251,9 @@ func (r *Registry) addLocked(k *knownHost) {
 
 // putLocked replaces a host's state with the state from the store. Its branches
 // compare the store's lease with this relay's own. Their order matters, because later
-// branches use the result of earlier ones.
-func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
+// branches use the result of earlier ones. It reports whether the host has new users of
+// which NATS must refuse some.
+func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) (refuses bool) {
 	r.keptByLocked(k.Lease, k.Key, false)
 	s.LastSeen = clock.Later(s.LastSeen, k.LastSeen)
 	all := s.Users.with(k.unwritten...)
@@ -285,12 +289,13 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 		r.keeping.recheckLocked(k.Key, l.Instance)
 	}
 	if users {
-		r.accounts.tokensLocked(k)
+		refuses = r.accounts.tokensLocked(k)
 	}
 	r.changedLocked(k.Key)
 	if home := r.regions.homeOf(k); home.taken == home.epoch { // during a complete read, the file is written only at its end
 		r.file.changed(true)
 	}
+	return refuses
 }
 
 // keptByLocked adds a lease to its keeper's set, or removes it.

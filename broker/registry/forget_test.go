@@ -12,9 +12,7 @@ import (
 // unknown host must be reported as unknown.
 func TestHostIsForgottenWhileTheStoreIsRead(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
-	if err := r.Enrol("t", "h"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r, "t", "h")
 	natssite.Eventually(t, "the host is in the store", func() bool {
 		k, _ := r.known("t.h")
 		return k.rev != 0

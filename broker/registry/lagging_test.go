@@ -43,9 +43,7 @@ func (b laggingBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt)
 func TestLaggingCopyIsNotTheStore(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
 	natssite.Eventually(t, "the store has been read", func() bool { return r.Unread() == nil })
-	if err := r.Enrol("acme", "laptop"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r, "acme", "laptop")
 	empty, err := r.view.store.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "empty"})
 	if err != nil {
 		t.Fatal(err)

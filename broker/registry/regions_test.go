@@ -86,7 +86,7 @@ func (r *region) hold(t *testing.T, host, instance string) *registry.LeaseHolder
 
 func (r *region) enrol(t *testing.T, host string) {
 	t.Helper()
-	natssite.Eventually(t, host+" is enrolled", func() bool { return r.Enrol("acme", host) == nil })
+	natssite.Enrol(t, r, "acme", host)
 }
 
 func (r *region) holder(t *testing.T, host, instance string) *registry.LeaseHolder {

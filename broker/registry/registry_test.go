@@ -140,9 +140,7 @@ func TestRegistryLifecycle(t *testing.T) {
 	cancel := two.Subscribe(func(h registry.Host) { heard <- h })
 
 	for range 2 {
-		if err := one.Enrol("acme", "laptop"); err != nil {
-			t.Fatalf("Enrol: %v; want no error", err)
-		}
+		natssite.Enrol(t, one, "acme", "laptop")
 	}
 	h := natssite.Next(t, "enrolled host", heard)
 	if h.State != registry.Offline || h.Reason != "host-agent has never connected" || h.Enrolled.IsZero() || !h.LastSeen.IsZero() {
@@ -190,13 +188,9 @@ func TestRegistryLifecycle(t *testing.T) {
 		t.Errorf("a cancelled subscription received %+v; want nothing", <-heard)
 	}
 	for _, name := range []string{"b", "a"} {
-		if err := one.Enrol("acme", name); err != nil {
-			t.Error(err)
-		}
+		natssite.Enrol(t, one, "acme", name)
 	}
-	if err := one.Enrol("acm", "e"); err != nil {
-		t.Error(err)
-	}
+	natssite.Enrol(t, one, "acm", "e")
 	var names []string
 	natssite.Eventually(t, "all hosts are known", func() bool {
 		names = nil
@@ -381,9 +375,7 @@ func TestRegistryOutlivesRestart(t *testing.T) {
 	cfg := registry.Config{File: filepath.Join(t.TempDir(), "hosts.json")}
 	r := registryWith(t, s, cfg)
 	for _, host := range []string{"spare", "laptop"} {
-		if err := r.Enrol("acme", host); err != nil {
-			t.Fatal(err)
-		}
+		natssite.Enrol(t, r, "acme", host)
 	}
 	wantHost(t, r, registry.Offline, "never")
 	holder, _ := holder(t, s, named("first"))

@@ -1,7 +1,6 @@
 package registry_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ func TestReplacedRelaysLoseNothing(t *testing.T) {
 			}
 			for round := range rounds {
 				m, other := members[round], members[(round+1)%3]
-				enrol(t, other, fmt.Sprint("before-", round))
+				natssite.Enrol(t, other, "acme", fmt.Sprint("before-", round))
 				m.crash()
 				if m.server.Store = t.TempDir(); ownNames {
 					m.server.Name += "-next"
@@ -40,7 +39,7 @@ func TestReplacedRelaysLoseNothing(t *testing.T) {
 						t.Errorf("replacement %d does not know host %d; want it known", round, i)
 					}
 				}
-				enrol(t, m, fmt.Sprint("after-", round))
+				natssite.Enrol(t, m, "acme", fmt.Sprint("after-", round))
 			}
 		})
 	}
@@ -54,7 +53,7 @@ func TestLostMajorityIsReplacedInPlace(t *testing.T) {
 	for _, m := range members {
 		awaitWhole(t, m)
 	}
-	enrol(t, members[0], "laptop")
+	natssite.Enrol(t, members[0], "acme", "laptop")
 	for _, m := range members[1:] {
 		m.crash()
 		m.server.Store = t.TempDir()
@@ -73,20 +72,7 @@ func TestLostMajorityIsReplacedInPlace(t *testing.T) {
 		awaitWhole(t, m)
 		natssite.Eventually(t, m.name+" knows the host", func() bool { _, known := m.Lookup("acme", "laptop"); return known })
 	}
-	enrol(t, members[2], "desktop")
-}
-
-// enrol enrols a host at a member. Like a host-agent, it tries again while the store cannot be used:
-// directly after replacements, a write may wait for the election of a leader.
-func enrol(t *testing.T, m *member, host string) {
-	t.Helper()
-	natssite.Eventually(t, m.name+" enrols "+host, func() bool {
-		err := m.Enrol("acme", host)
-		if err != nil && !errors.Is(err, registry.ErrStoreAway) {
-			t.Fatalf("enrolling %s at %s: %v; want no error, or ErrStoreAway", host, m.name, err)
-		}
-		return err == nil
-	})
+	natssite.Enrol(t, members[2], "acme", "desktop")
 }
 
 // awaitWhole waits until a member has complete copies of all streams.

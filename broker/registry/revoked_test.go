@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker/registry"
 	"ahprelay/test/natssite"
+
+	"github.com/nats-io/nats.go"
 )
 
 // TestRevokedEverywhere adds revocations at the relays of a cluster. The relay itself must apply
@@ -56,5 +59,42 @@ func TestRevokedEverywhere(t *testing.T) {
 	}
 	natssite.Eventually(t, "both have it in their files", func() bool {
 		return file("a").Revoked(late.At, late.Key()) && file("b").Revoked(early.At, early.Key())
+	})
+}
+
+// TestRevocationBeforeItsUser gives a relay a revocation before the user that it affects, as happens
+// when a relay reads the store late. The relay keeps no lease of the tenant, and its NATS server
+// already has a connection in the tenant's account. The server must refuse the user.
+func TestRevocationBeforeItsUser(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 2, registry.Config{})
+	for _, m := range members {
+		m.serve(t)
+	}
+	for _, m := range members {
+		m.join(t)
+	}
+	for _, m := range members {
+		awaitStore(t, m)
+	}
+	two, first, second := members[1].Site, members[0].Registry, members[1].Registry
+	natssite.DialAgent(t, admitFor(t, two, first, auth.Enrolment{ID: "t2", Tenant: "acme", Host: "desktop", IssuedAt: time.Now()}))
+
+	rev := auth.Revocation{Tenant: "acme", Host: "laptop", At: time.Now().UTC()}
+	if err := first.Revocations().Add(rev); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "the second relay knows the revocation", func() bool { return second.Revocations().Revoked(rev.At, rev.Key()) })
+	laptop := admitFor(t, two, first, auth.Enrolment{ID: "t1", Tenant: "acme", Host: "laptop", IssuedAt: rev.At.Add(-time.Hour)})
+	credentials, err := laptop.Credentials(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "the second relay's server refuses the user", func() bool {
+		nc, err := natssite.Connect(two.URL(), nats.UserJWT(func() (string, error) { return credentials, nil }, laptop.Sign))
+		if err == nil {
+			nc.Close()
+		}
+		return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthRevoked)
 	})
 }

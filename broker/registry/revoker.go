@@ -191,12 +191,8 @@ func (rv *revoker) refuse(revs []auth.Revocation) {
 		tenants[k.tenant()] = true
 	}
 	rv.r.mu.Unlock()
-	open := rv.r.cfg.Tenants.Names()
 	for name := range tenants {
-		// An embedded server loads the remaining accounts on demand.
-		if rv.r.cfg.Tenants.External() || slices.Contains(open, name) {
-			rv.r.accounts.open(name)
-		}
+		rv.r.accounts.openAgain(name)
 	}
 }
 

@@ -20,9 +20,7 @@ func TestStateFileOutlivesCrash(t *testing.T) {
 	s := natssite.New(t)
 	path := filepath.Join(t.TempDir(), "hosts.json")
 	r := registryWith(t, s, registry.Config{File: path})
-	if err := r.Enrol("acme", "spare"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r, "acme", "spare")
 	var data []byte
 	natssite.Eventually(t, "the file has the host", func() bool {
 		data, _ = os.ReadFile(path) // a copy, as a crash would leave it

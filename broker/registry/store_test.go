@@ -142,9 +142,7 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 3, registry.Config{})
 	a, b, c := members[0], members[1], members[2]
-	if err := a.Enrol("acme", "spare"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, a, "acme", "spare")
 	gone := make(chan []string, 10000)
 	held, agent := holderOf(t, "laptop", []*member{b, a}, func(cfg *registry.LeaseConfig) {
 		cfg.Instance, cfg.Gone = "agent", func(relays []string) { gone <- relays }
@@ -198,7 +196,7 @@ func TestHeldHostContinuesWithoutTheStore(t *testing.T) {
 	members := startCluster(t, 2, registry.Config{})
 	a, b := members[0], members[1]
 	for _, host := range []string{"laptop", "desktop"} {
-		natssite.Eventually(t, "the new store takes "+host, func() bool { return a.Enrol("acme", host) == nil })
+		natssite.Enrol(t, a, "acme", host)
 	}
 	held, _ := holderOf(t, "laptop", []*member{b, a}, named("agent"))
 	acquire(t, held)

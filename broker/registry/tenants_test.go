@@ -329,9 +329,7 @@ func TestOnlyNeededAccountsAreOpen(t *testing.T) {
 	if got := tenants.Names(); len(got) > 0 {
 		t.Errorf("accounts of %v are open; want none", got)
 	}
-	if err := r.Enrol("umbrella", "laptop"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r, "umbrella", "laptop")
 	if got := strings.Join(tenants.Names(), " "); got != "umbrella" {
 		t.Errorf("accounts of %q are open; want umbrella", got)
 	}

@@ -52,9 +52,7 @@ func TestStoreIsLost(t *testing.T) {
 	s := natssite.New(t)
 	file := filepath.Join(t.TempDir(), "hosts.json")
 	r := registryWith(t, s, registry.Config{File: file})
-	if err := r.Enrol("acme", "laptop"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r, "acme", "laptop")
 	r.Close()
 	s.Store = t.TempDir()
 	s.Restart(t)

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/auth"
+	"ahprelay/test/natssite"
 )
 
 var someNKeys = func() (keys []string) {
@@ -88,9 +89,7 @@ func TestUnusedAccountsAreClosed(t *testing.T) {
 	}
 	admit("short", now.Add(15*time.Minute))
 	admit("long", now.Add(time.Hour))
-	if err := r.Enrol("shown", "h"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, r, "shown", "h")
 	if answer := r.keeping.hold(t.Context(), "held.h", leaseRequest{Op: opHold, Instance: "i", Seq: 1, Presence: Presence{State: Online}}, r.cfg.Instance); answer.Result != leaseHeld {
 		t.Fatalf("hold: %+v; want held", answer)
 	}

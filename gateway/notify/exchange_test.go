@@ -63,9 +63,7 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 	s := natssite.New(t)
 	near, far := newHearing(t, s, s.Server), newHearing(t, s, serverWithoutAgents{s.Server})
 	natssite.Eventually(t, "the relays know each other", func() bool { return far.registry.Stats().Relays == 2 && near.registry.Stats().Relays == 2 })
-	if err := near.registry.Enrol("acme", "laptop"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, near.registry, "acme", "laptop")
 	natssite.Open(t, near.tenants, "acme")
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	conn := natssite.DialAgent(t, cfg)

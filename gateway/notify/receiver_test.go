@@ -35,9 +35,7 @@ func newAwaySite(t *testing.T) *awaySite {
 		t.Fatal(err)
 	}
 	t.Cleanup(hosts.Close)
-	if err := hosts.Enrol("acme", "laptop"); err != nil {
-		t.Fatal(err)
-	}
+	natssite.Enrol(t, hosts, "acme", "laptop")
 	natssite.Open(t, tenants, "acme")
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{

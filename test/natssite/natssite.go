@@ -169,6 +169,23 @@ func Eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// Enrol enrols a host at a registry. Like a host-agent, it tries again while the store cannot be
+// used: on a busy machine, or directly after an election, a write may take too long.
+func Enrol(t *testing.T, r registry, tenant, host string) {
+	t.Helper()
+	var err error
+	for began := time.Now(); time.Since(began) < Patience; time.Sleep(20 * time.Millisecond) {
+		if err = r.Enrol(tenant, host); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s/%s is still not enrolled after %v: %v", tenant, host, Patience, err)
+}
+
+type registry interface {
+	Enrol(tenant, host string) error
+}
+
 // Next waits for the next value from a channel. It ends the test after Patience.
 func Next[T any](t *testing.T, what string, from <-chan T) T {
 	t.Helper()
