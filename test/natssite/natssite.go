@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,9 +26,15 @@ import (
 // Patience limits how long tests wait for an event that must happen.
 const Patience = 3 * time.Minute
 
-// Connect is [nats.Connect] with a timeout for slow machines.
+// Connect is [nats.Connect] with a timeout for slow machines. It tries again when the login took so
+// long that the server has pinged meanwhile: NATS's client does not expect a ping there.
 func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
-	return nats.Connect(url, append(opts, nats.Timeout(Patience))...)
+	for {
+		nc, err := nats.Connect(url, append(opts, nats.Timeout(Patience))...)
+		if err == nil || !strings.Contains(err.Error(), "got 'PING'") {
+			return nc, err
+		}
+	}
 }
 
 // A Site is an embedded server with its keys.
