@@ -15,7 +15,7 @@ import (
 	"github.com/libdns/libdns"
 	"github.com/miekg/dns"
 
-	"ahprelay/internal/acmedns/testacme"
+	"ahprelay/test/acme"
 )
 
 // TestWildcardCertificateIsKept gets a wildcard certificate with each provider, and starts again
@@ -25,7 +25,7 @@ func TestWildcardCertificateIsKept(t *testing.T) {
 	for _, kind := range []string{"rfc2136", "exec"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			server := testacme.StartDNS(t)
+			server := acme.StartDNS(t)
 			text, file := "rfc2136:"+server.Addr, server.KeyFile(t)
 			if kind == "exec" {
 				text, file = "exec:"+server.Hook(t), ""
@@ -35,7 +35,7 @@ func TestWildcardCertificateIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := Config{
-				Names: []string{"*.canvas.example.test"}, Provider: provider, Dir: t.TempDir(), Directory: testacme.Start(t, server.Addr), Resolver: server.Addr,
+				Names: []string{"*.canvas.example.test"}, Provider: provider, Dir: t.TempDir(), Directory: acme.Start(t, server.Addr), Resolver: server.Addr,
 				Log: slog.New(slog.DiscardHandler),
 			}
 			got := await(t, cfg)
@@ -98,9 +98,9 @@ func shown(c *Certificates, name string) (*x509.Certificate, error) {
 // TestUpdatesWithAnotherKey sends an update that is signed with a different key. The DNS server
 // must refuse it, and AppendRecords return an error.
 func TestUpdatesWithAnotherKey(t *testing.T) {
-	server := testacme.StartDNS(t)
+	server := acme.StartDNS(t)
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(strings.Replace(testacme.Key, "c2Vj", "YW5v", 1)), 0o600); err != nil {
+	if err := os.WriteFile(key, []byte(strings.Replace(acme.Key, "c2Vj", "YW5v", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	provider, err := ParseProvider("rfc2136:"+server.Addr, key)
@@ -108,7 +108,7 @@ func TestUpdatesWithAnotherKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	records := []libdns.Record{libdns.TXT{Name: "_acme-challenge.canvas", Text: "value"}}
-	if _, err := provider.records.AppendRecords(t.Context(), testacme.Zone, records); err == nil || len(server.Records()) != 0 {
+	if _, err := provider.records.AppendRecords(t.Context(), acme.Zone, records); err == nil || len(server.Records()) != 0 {
 		t.Errorf("an update with a different key: %v, records %v; want an error, and none", err, server.Records())
 	}
 }
@@ -124,10 +124,10 @@ func TestInvalidProvidersAreRefused(t *testing.T) {
 		}
 		return name
 	}
-	good := write("good", testacme.Key)
+	good := write("good", acme.Key)
 	for _, test := range [][2]string{
 		{"", ""}, {"exec:", ""}, {"exec:hook", ""}, {"exec:/hook", good}, {"rfc2136:", good}, {"rfc2136:ns.example.com", ""}, {"rfc2136:ns.example.com", dir + "/none"},
-		{"rfc2136:ns", write("empty", "")}, {"rfc2136:ns", write("md5", strings.Replace(testacme.Key, "sha256", "md5", 1))}, {"rfc2136:ns", write("bare", `key "x" { algorithm hmac-sha256; };`)}, {"cloudflare:x", ""},
+		{"rfc2136:ns", write("empty", "")}, {"rfc2136:ns", write("md5", strings.Replace(acme.Key, "sha256", "md5", 1))}, {"rfc2136:ns", write("bare", `key "x" { algorithm hmac-sha256; };`)}, {"cloudflare:x", ""},
 	} {
 		if p, err := ParseProvider(test[0], test[1]); err == nil {
 			t.Errorf("ParseProvider(%q, %q) = %+v; want an error", test[0], test[1], p)

@@ -9,7 +9,7 @@ import (
 
 	"ahprelay/gateway"
 	"ahprelay/internal/acmedns"
-	"ahprelay/internal/acmedns/testacme"
+	"ahprelay/test/acme"
 	"ahprelay/test/testca"
 )
 
@@ -18,8 +18,8 @@ import (
 // other names.
 func TestCanvasDomain(t *testing.T) {
 	t.Parallel()
-	server := testacme.StartDNS(t)
-	directory := testacme.Start(t, server.Addr)
+	server := acme.StartDNS(t)
+	directory := acme.Start(t, server.Addr)
 	provider, err := acmedns.ParseProvider("rfc2136:"+server.Addr, server.KeyFile(t))
 	if err != nil {
 		t.Fatal(err)

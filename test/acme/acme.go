@@ -1,6 +1,6 @@
-// Package testacme is an ACME authority and its DNS server for tests, both within this
+// Package acme is an ACME authority and its DNS server for tests, both within this
 // process.
-package testacme
+package acme
 
 import (
 	"crypto/tls"
