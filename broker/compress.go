@@ -75,7 +75,6 @@ func newPacker(to io.Writer) (*packer, error) {
 	return p, nil
 }
 
-// Write implements [io.Writer].
 func (p *packer) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,7 +26,6 @@ func loginConnOf(conn net.Conn, err error) (net.Conn, error) {
 	return &loginConn{Conn: conn, written: make(chan struct{})}, nil
 }
 
-// Write implements [net.Conn].
 func (c *loginConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	if !c.read {
@@ -39,7 +38,6 @@ func (c *loginConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read implements [net.Conn].
 func (c *loginConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	if !c.read && c.login != nil {

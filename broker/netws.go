@@ -156,7 +156,6 @@ type wsConn struct {
 	packed *packer // nil: no compression
 }
 
-// Write implements [net.Conn].
 func (c *wsConn) Write(p []byte) (int, error) {
 	if c.packed == nil {
 		return c.Conn.Write(p)
@@ -176,13 +175,10 @@ func (c *wsConn) Close() error {
 
 // The deadline methods apply to the network connection.
 
-// SetDeadline implements [net.Conn].
 func (c *wsConn) SetDeadline(t time.Time) error { return c.below.SetDeadline(t) }
 
-// SetReadDeadline implements [net.Conn].
 func (c *wsConn) SetReadDeadline(t time.Time) error { return c.below.SetReadDeadline(t) }
 
-// SetWriteDeadline implements [net.Conn].
 func (c *wsConn) SetWriteDeadline(t time.Time) error { return c.below.SetWriteDeadline(t) }
 
 // libraryURL returns the URL to give to the NATS library. The library must not know

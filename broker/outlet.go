@@ -29,7 +29,6 @@ type outlet struct {
 
 var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, mostHeld); return &b }}
 
-// Write implements [net.Conn].
 func (o *outlet) Write(p []byte) (n int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,5 +109,4 @@ func (c *Conn) writeAtOnce(o *nats.Options) error {
 // An inProcess connects to a NATS server in the same process.
 type inProcess func() (net.Conn, error)
 
-// InProcessConn implements [nats.InProcessConnProvider].
 func (f inProcess) InProcessConn() (net.Conn, error) { return f() }

@@ -78,7 +78,6 @@ type startedConn struct {
 	begun chan struct{} // closed when that read has ended
 }
 
-// Read implements [net.Conn].
 func (c *startedConn) Read(p []byte) (int, error) {
 	<-c.begun
 	return c.in.Read(p)

@@ -44,7 +44,6 @@ func NewUnpacker(from io.Reader) io.ReadCloser {
 	return &unpacker{from: bufio.NewReaderSize(from, unpackBuffer)}
 }
 
-// Read implements [io.Reader].
 func (u *unpacker) Read(p []byte) (int, error) {
 	for {
 		if u.decoder == nil {
@@ -106,7 +105,6 @@ type frame struct {
 
 var errNoFrame = errors.New("compression: not a Zstandard frame")
 
-// Read implements [io.Reader].
 func (f *frame) Read(p []byte) (int, error) {
 	for f.remain == 0 {
 		if err := f.next(); err != nil {

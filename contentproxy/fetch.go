@@ -43,7 +43,6 @@ type refusal struct {
 	message string
 }
 
-// Error implements error.
 func (r *refusal) Error() string { return r.message }
 
 func refuse(code int, format string, args ...any) *refusal {

@@ -798,7 +798,6 @@ func (c *client) abort(end closing) {
 // it holds locks, so they must not block: they use the outbox or start a goroutine.
 type clientEvents struct{ *client }
 
-// Event implements [routing.ClientConn].
 func (c clientEvents) Event(e routing.Event) {
 	switch e {
 	case routing.Opened:
@@ -819,7 +818,6 @@ func (c clientEvents) Event(e routing.Event) {
 	}
 }
 
-// Deliver implements [routing.ClientConn].
 func (c clientEvents) Deliver(frames []routing.Frame) {
 	messages, n := 0, 0
 	for _, f := range frames {
@@ -831,7 +829,6 @@ func (c clientEvents) Deliver(frames []routing.Frame) {
 	c.out.push(frames...)
 }
 
-// Closed implements [routing.ClientConn].
 func (c clientEvents) Closed(code ahp.CloseCode, detail string) {
 	if code.Reason() == "" { // not a code for clients
 		code = ahp.CloseResync

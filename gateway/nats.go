@@ -26,7 +26,6 @@ func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agentsapi
 	return tunnel{sock}, nil
 }
 
-// Stream implements [agentsapi.Tunnel].
 func (t tunnel) Stream() net.Conn { return binaryFrames{t.Socket.Stream(), t.Socket} }
 
 // binaryFrames is a tunnel's stream. It sends each Write as a frame in a single system
@@ -37,7 +36,6 @@ type binaryFrames struct {
 	sock *wire.Socket
 }
 
-// Write implements [net.Conn].
 func (f binaryFrames) Write(piece []byte) (int, error) {
 	if err := f.sock.Write(wire.EncodePiece(piece, true, true, true)); err != nil {
 		return 0, err
@@ -45,10 +43,8 @@ func (f binaryFrames) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// Reads implements [agentsapi.Tunnel].
 func (t tunnel) Reads() uint32 { return t.Conn.Reads.Load() }
 
-// Ping implements [agentsapi.Tunnel].
 func (t tunnel) Ping(payload string) {
 	_ = t.Write(wire.AppendFrame(nil, wire.FinBit|wire.OpPing, []byte(payload))) // a failure also fails the next read
 }

@@ -103,7 +103,6 @@ func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Tim
 // sharedPeople implements [people.Store] with the shared store.
 type sharedPeople struct{ store *store.Store }
 
-// Update implements [people.Store].
 func (s sharedPeople) Update(key string, change func(old []byte) ([]byte, error)) error {
 	err := s.store.Update(key, change)
 	switch {
@@ -115,7 +114,6 @@ func (s sharedPeople) Update(key string, change func(old []byte) ([]byte, error)
 	return err
 }
 
-// Get implements [people.Store].
 func (s sharedPeople) Get(key string) ([]byte, error) {
 	value, err := s.store.Read(key)
 	if errors.Is(err, store.ErrAway) {
@@ -124,5 +122,4 @@ func (s sharedPeople) Get(key string) ([]byte, error) {
 	return value, err
 }
 
-// All implements [people.Store].
 func (s sharedPeople) All(prefix string) (map[string][]byte, error) { return s.store.All(prefix) }

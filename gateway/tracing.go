@@ -64,7 +64,6 @@ type tracedClient struct {
 	large    *ahp.Skimmer // scans a fragmented message; nil if no request is pending. Used only by the link's reader
 }
 
-// Deliver implements [routing.ClientConn].
 func (c *tracedClient) Deliver(frames []routing.Frame) {
 	for _, f := range frames {
 		wire.DecodePieces(f.Data, c.observe)
@@ -99,7 +98,6 @@ func (c *tracedClient) observe(payload, _ []byte, first, last, _ bool) {
 	}
 }
 
-// Closed implements [routing.ClientConn].
 func (c *tracedClient) Closed(code ahp.CloseCode, reason string) {
 	c.ClientConn.Closed(code, reason)
 	c.requests.Close()

@@ -92,7 +92,6 @@ func (r outputReader) Read(p []byte) (int, error) {
 	return r.File.Read(p)
 }
 
-// Whole implements hostSocket.
 func (s *commandSocket) Whole() bool { return false }
 
 // Read implements hostSocket. At the end of the output, the error describes how the
@@ -109,7 +108,6 @@ func (s *commandSocket) Read() ([]byte, bool, error) {
 	return line, false, err
 }
 
-// Write implements hostSocket.
 func (s *commandSocket) Write(message []byte, _ bool) error {
 	_, err := s.in.Write(ahp.LineOf(message))
 	return err

@@ -173,7 +173,6 @@ func (a *Agent) policy(open routing.Open) gate.Policy {
 	return policy
 }
 
-// Deliver implements [routing.HostConn].
 func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
 	d := delivery{message: message, binary: binary, credit: credit, from: c.conn.now.Load()}
 	if c.traced != nil {
@@ -182,7 +181,6 @@ func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
 	c.writer.queueUp(d)
 }
 
-// Flush implements [routing.HostConn].
 func (c *hostConn) Flush() { c.writer.request(delivery{flush: true}) }
 
 // flushed answers a flush request of the relay; the answer follows all earlier messages to the
@@ -197,7 +195,6 @@ func (c *hostConn) flushed() {
 // leaveTime is how long the host may take to accept the last messages of a client that has left.
 const leaveTime = 30 * time.Second
 
-// Closed implements [routing.HostConn].
 func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
 	if c.conn.leaves(code) {
 		return

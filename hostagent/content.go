@@ -33,7 +33,6 @@ type canvasGate struct {
 	conn   *hostConn
 }
 
-// FromClient implements [gate.Gate].
 func (g canvasGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	g.canvas.FromClient(env)
 	if string(env.Method) == "unsubscribe" {
@@ -42,7 +41,6 @@ func (g canvasGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// FromHost implements [gate.Gate].
 func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, reading *view.Reading) gate.Decision {
 	g.canvas.FromHost(reading)
 	g.live.previews.sessionsGone(reading)

@@ -104,7 +104,6 @@ type givenGate struct {
 	by     giver
 }
 
-// FromClient implements [gate.Gate].
 func (g givenGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	if string(env.Method) != answersMethod {
 		return gate.Decision{}

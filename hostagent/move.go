@@ -252,7 +252,6 @@ func (l *clientLine) endMove() {
 	}
 }
 
-// Move implements [routing.Mover].
 func (c *hostConn) Move(m routing.Move) { c.writer.request(delivery{move: &m}) }
 
 // move starts to keep the host's messages for a client that changes relays. It is called
@@ -429,14 +428,12 @@ func (in *arrival) Deliver(message []byte, binary bool, credit int) {
 	in.Closed(ahp.CloseBadMessage, "a message before the client has arrived")
 }
 
-// Flush implements [routing.HostConn].
 func (in *arrival) Flush() {
 	if c := in.arrived(); c != nil {
 		c.Flush()
 	}
 }
 
-// Tag implements [routing.Tagger].
 func (in *arrival) Tag(sum [32]byte, own uint64) (tag [routing.TagSize]byte) {
 	if c := in.arrived(); c != nil && c.conn.seal != nil {
 		return c.conn.seal.tag(in.conn, sum, own)
@@ -444,14 +441,12 @@ func (in *arrival) Tag(sum [32]byte, own uint64) (tag [routing.TagSize]byte) {
 	return tag
 }
 
-// Move implements [routing.Mover].
 func (in *arrival) Move(m routing.Move) {
 	if c := in.arrived(); c != nil {
 		c.Move(m)
 	}
 }
 
-// Closed implements [routing.HostConn].
 func (in *arrival) Closed(code ahp.CloseCode, reason string) {
 	in.mu.Lock()
 	c := in.c

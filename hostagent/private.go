@@ -157,7 +157,6 @@ type privateGate struct {
 	conn *hostConn
 }
 
-// FromClient implements [gate.Gate].
 func (g privateGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	if string(env.Method) != privateMethod {
 		return gate.Decision{}
@@ -192,7 +191,6 @@ func (g privateGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	return gate.Decision{Verdict: gate.Serve, Message: ahp.AppendResult(nil, env.ID, result)}
 }
 
-// FromHost implements [gate.Gate].
 func (privateGate) FromHost([]byte, *ahp.Envelope, *view.Reading) gate.Decision {
 	return gate.Decision{}
 }

@@ -103,10 +103,8 @@ type viewerSocket struct {
 	pieces []byte // pieces of a message whose last piece has not arrived; owned by Read
 }
 
-// Event implements [routing.ClientConn].
 func (s *viewerSocket) Event(routing.Event) {}
 
-// Deliver implements [routing.ClientConn].
 func (s *viewerSocket) Deliver(frames []routing.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +133,6 @@ func (s *viewerSocket) firstLocked() (bytes int) {
 	return bytes
 }
 
-// Closed implements [routing.ClientConn].
 func (s *viewerSocket) Closed(code ahp.CloseCode, reason string) {
 	s.fail(errors.New(code.Reason() + ": " + reason))
 }
@@ -149,7 +146,6 @@ func (s *viewerSocket) fail(err error) {
 	signal.Send(s.came)
 }
 
-// Read implements [hostSocket].
 func (s *viewerSocket) Read() (message []byte, binary bool, err error) {
 	for {
 		f, err := s.take()
@@ -211,19 +207,16 @@ func (s *viewerSocket) next() (f routing.Frame, ok bool, err error) {
 	return f, true, nil
 }
 
-// Whole implements [hostSocket].
 func (s *viewerSocket) Whole() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.whole > 0
 }
 
-// Write implements [hostSocket].
 func (s *viewerSocket) Write(message []byte, _ bool) error {
 	return s.viewer.Send(s.life, bytes.Clone(message))
 }
 
-// Close implements [hostSocket].
 func (s *viewerSocket) Close(reason string) {
 	s.viewer.Close(ahp.CloseShuttingDown, reason)
 	s.fail(routing.ErrConnClosed)
@@ -314,7 +307,6 @@ func (u *crowdLine) room(n int) error {
 	}
 }
 
-// Written implements [audience.Upstream].
 func (u *crowdLine) Written(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -322,7 +314,6 @@ func (u *crowdLine) Written(n int) {
 	signal.Send(u.took)
 }
 
-// Send implements [audience.Upstream].
 func (u *crowdLine) Send(ctx context.Context, message []byte) error {
 	select {
 	case <-u.open:
@@ -335,5 +326,4 @@ func (u *crowdLine) Send(ctx context.Context, message []byte) error {
 	return u.sock.Write(message, false)
 }
 
-// Close implements [audience.Upstream].
 func (u *crowdLine) Close(ahp.CloseCode, string) { u.end() }

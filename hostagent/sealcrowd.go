@@ -41,7 +41,6 @@ func (s *seals) newCrowd() audience.Crowd {
 	return &viewerCrowd{out: s.agent.routing.NewCrowd(), members: map[*sealing]*viewerSocket{}}
 }
 
-// Follow implements [audience.Follower].
 func (s *viewerSocket) Follow(to audience.Crowd) bool {
 	s.mu.Lock()
 	idle := s.idle && len(s.frames) == 0 && s.err == nil
@@ -49,7 +48,6 @@ func (s *viewerSocket) Follow(to audience.Crowd) bool {
 	return idle && s.conn.conn.seal.follow(to.(*viewerCrowd), s)
 }
 
-// Part implements [audience.Follower].
 func (s *viewerSocket) Part() {
 	seal := s.conn.conn.seal
 	seal.mu.Lock()
@@ -183,7 +181,6 @@ func (c *viewerCrowd) overLocked() bool {
 	return c.keys != nil && (c.keys.Spent() || !time.Now().Before(c.until))
 }
 
-// Judge implements [audience.Crowd].
 func (c *viewerCrowd) Judge(message []byte, env *ahp.Envelope) audience.Verdict {
 	c.mu.Lock()
 	v := c.members[c.judge]
@@ -210,7 +207,6 @@ func (c *viewerCrowd) Judge(message []byte, env *ahp.Envelope) audience.Verdict 
 	return audience.ToEach
 }
 
-// Tell implements [audience.Crowd].
 func (c *viewerCrowd) Tell(messages [][]byte, seq int64) (left []routing.ClientConn) {
 	c.lastHeard.Set(time.Now())
 	c.dissolve()
@@ -266,7 +262,6 @@ func (c *viewerCrowd) beats() {
 	}
 }
 
-// End implements [audience.Crowd].
 func (c *viewerCrowd) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

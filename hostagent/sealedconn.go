@@ -134,7 +134,6 @@ func (s *seals) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	return c
 }
 
-// Deliver implements [routing.HostConn].
 func (c *sealedConn) Deliver(message []byte, binary bool, credit int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +155,6 @@ func (c *sealedConn) Move(m routing.Move) {
 	c.earlyLocked(delivery{flush: true})
 }
 
-// Flush implements [routing.HostConn].
 func (c *sealedConn) Flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +176,6 @@ func (c *sealedConn) earlyLocked(d delivery) {
 	signal.Send(c.came)
 }
 
-// Closed implements [routing.HostConn].
 func (c *sealedConn) Closed(code ahp.CloseCode, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -276,7 +276,6 @@ func (s *sealing) gave(epoch uint32) {
 	s.epochs = append(s.epochs, epoch)
 }
 
-// Tag implements [routing.Tagger].
 func (c *sealedConn) Tag(sum [32]byte, own uint64) [routing.TagSize]byte {
 	return c.seal.tag(c.conn, sum, own)
 }

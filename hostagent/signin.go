@@ -131,12 +131,10 @@ type signInGate struct {
 	conn *hostConn
 }
 
-// FromHost implements [gate.Gate].
 func (signInGate) FromHost([]byte, *ahp.Envelope, *view.Reading) gate.Decision {
 	return gate.Decision{}
 }
 
-// FromClient implements [gate.Gate].
 func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	method := string(env.Method)
 	if method != signInMethod && method != signInCancelMethod && method != signInBackMethod {

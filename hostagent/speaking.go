@@ -81,7 +81,6 @@ type greetingSocket struct {
 	heard func(message []byte)
 }
 
-// Read implements [watch.Socket].
 func (g greetingSocket) Read() ([]byte, bool, error) {
 	message, binary, err := g.hostSocket.Read()
 	if err == nil {

@@ -182,7 +182,6 @@ func (v *vault) deviceLocked(f sealed.Fingerprint) *vaultDevice {
 	return nil
 }
 
-// Holder implements [sealed.Registry].
 func (v *vault) Holder(f sealed.Fingerprint) (sealed.Holder, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -193,7 +192,6 @@ func (v *vault) Holder(f sealed.Fingerprint) (sealed.Holder, bool) {
 	return sealed.Holder{Identity: d.identity(), Subject: d.Subject, Level: d.Level, Channels: d.Channels, End: d.End}, true
 }
 
-// Removed implements [sealed.Registry].
 func (v *vault) Removed(what string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -265,10 +265,8 @@ func (s *webSocket) control(h frameHeader) error {
 	return closed
 }
 
-// OnControl implements pinger.
 func (s *webSocket) OnControl(life func()) { s.life = life }
 
-// Ping implements pinger.
 func (s *webSocket) Ping() error { return s.writeControl(opPing, nil) }
 
 // violation ends the connection because the host has broken the protocol.
@@ -364,7 +362,6 @@ func (s *webSocket) putBack() {
 	}
 }
 
-// Whole implements hostSocket.
 func (s *webSocket) Whole() bool {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -382,7 +379,6 @@ func (s *webSocket) Whole() bool {
 	}
 }
 
-// Write implements hostSocket.
 func (s *webSocket) Write(message []byte, binary bool) error {
 	first := byte(finBit | opText)
 	if binary {
@@ -468,7 +464,6 @@ func (s *webSocket) goodbye(code websocket.StatusCode, reason string) {
 // goodbyeTime is how long a closing handshake with the host may take.
 const goodbyeTime = time.Second
 
-// Close implements hostSocket.
 func (s *webSocket) Close(reason string) {
 	defer func() { _ = s.stream.Close() }()
 	// A host that hangs does not answer, and may block a Write.
@@ -505,7 +500,6 @@ type takenStream struct {
 	io.ReadWriteCloser
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t *takenStream) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(r)
 	if err == nil {

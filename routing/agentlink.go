@@ -73,7 +73,6 @@ func (l *agentLink) unwatch(ch *channel) {
 	l.lines.Wake()
 }
 
-// Next implements [link.Traffic].
 func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte, again time.Time) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -141,7 +140,6 @@ func (l *agentLink) pin(answer bool, n int) {
 	l.mux.batch.room = l.agent.cfg.Pinned - l.pinned
 }
 
-// Released implements [link.Traffic].
 func (l *agentLink) Released(number uint64) (more bool) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -163,7 +161,6 @@ func (l *agentLink) waits() bool {
 	return l.answers.len() > 0 || l.mux.control.len() > 0 || l.mux.turns.len() > 0 || len(l.mux.batch.streams) > 0
 }
 
-// Handle implements [link.Traffic].
 func (l *agentLink) Handle(_ uint64, payload []byte) (done bool, err error) {
 	f := link.Fields{B: payload}
 	for len(f.B) > 0 {
@@ -381,7 +378,6 @@ func (l *agentLink) needRecord(number uint64, _ *link.Fields) error {
 	return nil
 }
 
-// Ended implements [link.Traffic].
 func (l *agentLink) Ended(reason error) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()

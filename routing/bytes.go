@@ -341,17 +341,14 @@ func (e relayBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code
 // byteClient makes a ByteConn the client of a RelayConn.
 type byteClient struct{ bytes *ByteConn }
 
-// Event implements [ClientConn].
 func (byteClient) Event(Event) {}
 
-// Deliver implements [ClientConn].
 func (c byteClient) Deliver(frames []Frame) {
 	for _, f := range frames {
 		c.bytes.deliver(f.Data, f.Credit)
 	}
 }
 
-// Closed implements [ClientConn].
 func (c byteClient) Closed(code ahp.CloseCode, reason string) { c.bytes.peerClosed(code, reason) }
 
 // Bytes returns a connection's byte stream, and its HostConn. [AgentEndConfig.Connect]
@@ -379,11 +376,9 @@ func (e agentBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code
 // byteHost makes a ByteConn the HostConn of an AgentConn.
 type byteHost struct{ bytes *ByteConn }
 
-// Deliver implements [HostConn].
 func (h byteHost) Deliver(message []byte, _ bool, credit int) { h.bytes.deliver(message, credit) }
 
 // Flush implements [HostConn]. Relays never flush byte streams.
 func (byteHost) Flush() {}
 
-// Closed implements [HostConn].
 func (h byteHost) Closed(code ahp.CloseCode, reason string) { h.bytes.peerClosed(code, reason) }

@@ -90,10 +90,8 @@ type sight struct {
 // this package does not know, which requires that the root is in reach.
 func (s *sight) All() bool { return s.reach.root }
 
-// Reaches implements [ahp.Sight].
 func (s *sight) Reaches(uri string) bool { return s.reach.allows(uri) }
 
-// Knows implements [ahp.Sight].
 func (s *sight) Knows(uri string) bool {
 	return s.reach.allows(uri) || uri == ahp.RootChannel || slices.Contains(s.named, uri)
 }

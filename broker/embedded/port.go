@@ -252,7 +252,6 @@ const stalledWrite = 2 * writeDeadline
 // connection below TLS, because TLS cannot continue after a write timeout.
 type steadyConn struct{ net.Conn }
 
-// Write implements [net.Conn].
 func (c steadyConn) Write(p []byte) (n int, err error) {
 	for {
 		if err := c.SetWriteDeadline(time.Now().Add(stalledWrite)); err != nil {
@@ -300,7 +299,6 @@ type loginLine struct {
 	whole bool
 }
 
-// Read implements [io.Reader].
 func (l *loginLine) Read(p []byte) (int, error) {
 	n, err := l.from.Read(p)
 	l.mu.Lock()

@@ -43,7 +43,6 @@ const (
 
 var errNoAccount = errors.New("unknown account")
 
-// Fetch implements [server.AccountResolver].
 func (r *resolver) Fetch(account string) (claim string, err error) {
 	claim, err = r.find(account)
 	if err == nil && r.awaitOther(account) {
@@ -133,7 +132,6 @@ func (r *resolver) find(account string) (string, error) {
 	return "", errNoAccount
 }
 
-// Store implements [server.AccountResolver].
 func (r *resolver) Store(account, text string) error {
 	r.known.Store(account, text)
 	return nil

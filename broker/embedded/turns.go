@@ -165,13 +165,11 @@ type turnConn struct {
 	cancel context.CancelFunc // ends the wait for a turn
 }
 
-// Close implements [net.Conn].
 func (c turnConn) Close() error {
 	c.cancel()
 	return c.Conn.Close()
 }
 
-// Write implements [net.Conn].
 func (c turnConn) Write(p []byte) (int, error) { return c.in.Write(p) }
 
 // HostConn is InProcessConn for a host-agent which has logged in. Its writes take turns
@@ -205,7 +203,6 @@ type heardConn struct {
 	read time.Time // when the last Read returned; owned by Read
 }
 
-// Read implements [net.Conn].
 func (c *heardConn) Read(p []byte) (int, error) {
 	if !c.read.IsZero() {
 		c.shares.Charge(c.tenant, min(time.Since(c.read), longestTurn))

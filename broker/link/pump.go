@@ -105,10 +105,8 @@ type boundLink struct {
 	settled []chan struct{} // closed by the writer when it becomes idle
 }
 
-// Wake implements Lines.
 func (b *boundLink) Wake() { b.writer.wake() }
 
-// Done implements Lines.
 func (b *boundLink) Done(number uint64) {
 	b.mu.Lock()
 	b.link.Done(number, time.Now())

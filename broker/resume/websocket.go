@@ -29,7 +29,6 @@ func NewWebSocket(life context.Context, ws *websocket.Conn) Carrier {
 	return c
 }
 
-// Send implements [Carrier].
 func (c *webSocket) Send(packet []byte) error {
 	timer := time.AfterFunc(sendTime, func() { _ = c.ws.CloseNow() })
 	defer timer.Stop()
@@ -48,7 +47,6 @@ func (c *webSocket) Recv() ([]byte, error) {
 	return packet, err
 }
 
-// Close implements [Carrier].
 func (c *webSocket) Close() {
 	c.once.Do(func() {
 		c.stop()

@@ -17,7 +17,6 @@ import (
 // list of [oidc.Config], or in the configuration file the list itself.
 type issuers []oidc.Config
 
-// Decode implements [kong.MapperValue].
 func (i *issuers) Decode(ctx *kong.DecodeContext) error {
 	value := ctx.Scan.Pop().Value
 	name, ok := value.(string)

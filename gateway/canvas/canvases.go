@@ -314,7 +314,6 @@ type canvasStream struct {
 	release func()
 }
 
-// Close implements [net.Conn].
 func (s *canvasStream) Close() error {
 	defer s.release()
 	return s.Conn.Close()

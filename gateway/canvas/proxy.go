@@ -16,7 +16,6 @@ type finalWriter struct {
 	behind http.Header // collects headers set after the response has begun, which are dropped; nil before
 }
 
-// Header implements [http.ResponseWriter].
 func (w *finalWriter) Header() http.Header {
 	if w.behind != nil {
 		return w.behind
@@ -24,7 +23,6 @@ func (w *finalWriter) Header() http.Header {
 	return w.ResponseWriter.Header()
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (w *finalWriter) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
 		return

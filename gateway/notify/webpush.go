@@ -68,7 +68,6 @@ type forwarder struct {
 	body   []byte
 }
 
-// Do implements [webpush.HTTPClient].
 func (f forwarder) Do(r *http.Request) (*http.Response, error) {
 	r.Body, r.ContentLength, r.GetBody = io.NopCloser(bytes.NewReader(f.body)), int64(len(f.body)), nil
 	return f.client.Do(r)

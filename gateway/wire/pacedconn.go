@@ -76,7 +76,6 @@ func (r *tlsRecords) drop() {
 	}
 }
 
-// Read implements [net.Conn].
 func (c *pacedConn) Read(p []byte) (int, error) {
 	if c.quiet != nil {
 		return c.quiet.Read(p)
@@ -151,7 +150,6 @@ func (p *pace) OnBlock(f func()) { p.blocks = f }
 // is.
 func (p *pace) StandsSince() time.Time { return p.standing.Get() }
 
-// Write implements [net.Conn].
 func (c *pacedConn) Write(p []byte) (n int, err error) {
 	joined, wait := c.records.join(p)
 	if wait {

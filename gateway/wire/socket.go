@@ -251,7 +251,6 @@ func (h *hijacker) WriteHeader(status int) {
 	h.ResponseWriter.WriteHeader(status)
 }
 
-// Hijack implements [http.Hijacker].
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
 	if err != nil {

@@ -57,12 +57,10 @@ type program string
 // programTime bounds a program's run.
 const programTime = 5 * time.Minute
 
-// AppendRecords implements [libdns.RecordAppender].
 func (p program) AppendRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
 	return each(records, func(r libdns.RR) error { return p.run(ctx, "present", absolute(zone, r), r.Data) })
 }
 
-// DeleteRecords implements [libdns.RecordDeleter].
 func (p program) DeleteRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
 	return each(records, func(r libdns.RR) error { return p.run(ctx, "cleanup", absolute(zone, r), r.Data) })
 }
@@ -130,12 +128,10 @@ func newUpdates(server, keyFile string) (Provider, error) {
 	return Provider{u}, nil
 }
 
-// AppendRecords implements [libdns.RecordAppender].
 func (u *updates) AppendRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
 	return each(records, func(r libdns.RR) error { return u.update(ctx, zone, r, (*dns.Msg).Insert) })
 }
 
-// DeleteRecords implements [libdns.RecordDeleter].
 func (u *updates) DeleteRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
 	return each(records, func(r libdns.RR) error { return u.update(ctx, zone, r, (*dns.Msg).Remove) })
 }

@@ -94,15 +94,12 @@ type wsMessages struct {
 	buf bytes.Buffer
 }
 
-// Read implements [Messages].
 func (m *wsMessages) Read() ([]byte, error) { return readMessage(m.ws, &m.buf) }
 
-// Write implements [Messages].
 func (m *wsMessages) Write(message []byte) error {
 	return m.ws.Write(context.Background(), websocket.MessageText, message)
 }
 
-// Close implements [Messages].
 func (m *wsMessages) Close(code ahp.CloseCode, reason string) { closeWS(m.ws, code, reason) }
 
 // lineMessages are messages on streams, one on each line.
@@ -212,7 +209,6 @@ func (m *lineMessages) Write(message []byte) error {
 	return err
 }
 
-// Close implements [Messages].
 func (m *lineMessages) Close(ahp.CloseCode, string) {
 	m.once.Do(func() { close(m.ended) })
 	m.end()

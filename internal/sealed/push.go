@@ -26,7 +26,6 @@ type Subscription struct {
 // A capture stores the body of the library's request, and does not send it.
 type capture struct{ body []byte }
 
-// Do implements [webpush.HTTPClient].
 func (c *capture) Do(r *http.Request) (*http.Response, error) {
 	var err error
 	c.body, err = io.ReadAll(r.Body)

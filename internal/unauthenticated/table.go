@@ -171,7 +171,6 @@ type groups []*group
 
 func (s groups) Len() int { return len(s) }
 
-// Less implements [prio.Interface].
 func (s groups) Less(i, j int) bool {
 	if a, b := s[i].waiting.Len(), s[j].waiting.Len(); a != b || a == 0 {
 		return a > b
@@ -184,14 +183,12 @@ func (s groups) Swap(i, j int) {
 	s[i].index, s[j].index = i, j
 }
 
-// Push implements [prio.Interface].
 func (s *groups) Push(x any) {
 	g := x.(*group)
 	g.index = len(*s)
 	*s = append(*s, g)
 }
 
-// Pop implements [prio.Interface].
 func (s *groups) Pop() any {
 	last := len(*s) - 1
 	g := (*s)[last]

@@ -105,7 +105,6 @@ func (b *inbox) Event(e routing.Event) {
 	}
 }
 
-// Deliver implements [routing.ClientConn].
 func (b *inbox) Deliver(frames []routing.Frame) {
 	b.in.mu.Lock()
 	defer b.in.mu.Unlock()
@@ -119,7 +118,6 @@ func (b *inbox) Deliver(frames []routing.Frame) {
 	b.startLocked()
 }
 
-// Closed implements [routing.ClientConn].
 func (b *inbox) Closed(code ahp.CloseCode, reason string) {
 	b.in.mu.Lock()
 	defer b.in.mu.Unlock()

@@ -73,7 +73,6 @@ func newLogin(server net.Conn, done func(completed bool)) *login {
 // line.
 var pong = []byte("\nPONG\r\n")
 
-// Read implements [net.Conn].
 func (l *login) Read(p []byte) (n int, err error) {
 	n, err = l.Conn.Read(p)
 	if l.seen {
@@ -89,7 +88,6 @@ func (l *login) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close implements [net.Conn].
 func (l *login) Close() error {
 	l.done(false)
 	return l.Conn.Close()

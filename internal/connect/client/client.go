@@ -225,7 +225,6 @@ func (c *Client) Dispatch(ctx context.Context, channel string, action any) error
 // messages is the Client's side of its pipe to the host.
 type messages Client
 
-// Read implements [connect.Messages].
 func (m *messages) Read() ([]byte, error) {
 	select {
 	case b := <-m.out:
@@ -235,7 +234,6 @@ func (m *messages) Read() ([]byte, error) {
 	}
 }
 
-// Close implements [connect.Messages].
 func (m *messages) Close(ahp.CloseCode, string) { m.once.Do(func() { close(m.closed) }) }
 
 // Write implements [connect.Messages]: it handles a message of the host.
