@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,12 +62,16 @@ type tenantAccounts struct {
 	forgotten []string                               // tenants whose last host was forgotten
 	full      uint64                                 // host-agents refused because of HostLimits
 	tokens    map[auth.RevocationKey]map[string]bool // hosts by revocation key, for all keys that affect their users
+
+	// former has the forgotten hosts whose users have credentials that have not expired, by
+	// tenant and host key. If these users are revoked, NATS must still refuse them.
+	former map[string]map[string]*knownHost
 }
 
 func newTenantAccounts(r *Registry) *tenantAccounts {
 	return &tenantAccounts{
 		r: r, index: accountIndex{of: func(tenant string) (string, error) { return r.cfg.Tenants.Account(tenant) }, tenants: map[string]string{}, known: map[string]bool{}},
-		tenants: map[string]*tenant{}, tokens: map[auth.RevocationKey]map[string]bool{},
+		tenants: map[string]*tenant{}, tokens: map[auth.RevocationKey]map[string]bool{}, former: map[string]map[string]*knownHost{},
 	}
 }
 
@@ -74,9 +79,41 @@ func (ta *tenantAccounts) tenantLocked(name string) *tenant {
 	t := ta.tenants[name]
 	if t == nil {
 		t = &tenant{name: name, hosts: map[string]*knownHost{}}
+		t.refused = ta.refusedLocked(name, time.Now())
 		ta.tenants[name] = t
 	}
 	return t
+}
+
+// hostLocked returns a host that is known, or that was forgotten and has users.
+func (ta *tenantAccounts) hostLocked(key string) *knownHost {
+	return cmp.Or(ta.r.hosts[key], ta.former[tenantOfKey(key)][key])
+}
+
+// forgetLocked keeps the users of a host that is forgotten.
+func (ta *tenantAccounts) forgetLocked(k *knownHost) {
+	if len(k.Users.current(time.Now())) == 0 {
+		ta.unindexLocked(k)
+		return
+	}
+	if ta.former[k.tenant()] == nil {
+		ta.former[k.tenant()] = map[string]*knownHost{}
+	}
+	ta.former[k.tenant()][k.Key] = k
+}
+
+// returnLocked removes a host from the former hosts, and returns its users.
+func (ta *tenantAccounts) returnLocked(key string) natsUsers {
+	of := ta.former[tenantOfKey(key)]
+	k := of[key]
+	if k == nil {
+		return nil
+	}
+	ta.unindexLocked(k)
+	if delete(of, key); len(of) == 0 {
+		delete(ta.former, k.tenant())
+	}
+	return k.Users.current(time.Now())
 }
 
 // Admit records a NATS user of a host-agent: its public nkey, its enrolment, and when
@@ -150,13 +187,7 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) bool {
 // tokensLocked updates the index from revocation keys to a host, and the users that
 // NATS must refuse. It reports whether the host has users that NATS must refuse.
 func (ta *tenantAccounts) tokensLocked(k *knownHost) (refuses bool) {
-	for _, token := range k.indexed {
-		delete(ta.tokens[token], k.Key)
-		if len(ta.tokens[token]) == 0 {
-			delete(ta.tokens, token)
-		}
-	}
-	k.indexed = nil
+	ta.unindexLocked(k)
 	index := func(of auth.RevocationKey) {
 		if ta.tokens[of] == nil {
 			ta.tokens[of] = map[string]bool{}
@@ -170,12 +201,21 @@ func (ta *tenantAccounts) tokensLocked(k *knownHost) (refuses bool) {
 		}
 		auth.EachOrigin(k.tenant(), user.Origins, func(of auth.RevocationKey, _ time.Time) { index(of) })
 	}
-	t := ta.tenantLocked(k.tenant())
 	refused := k.refused(ta.r.cfg.Revocations, time.Now())
-	if len(refused) > 0 || len(t.refused) > 0 {
+	if t := ta.tenants[k.tenant()]; t != nil && len(refused) > 0 {
 		t.refused = mergeRefused(t.refused, refused)
 	}
 	return len(refused) > 0
+}
+
+func (ta *tenantAccounts) unindexLocked(k *knownHost) {
+	for _, token := range k.indexed {
+		delete(ta.tokens[token], k.Key)
+		if len(ta.tokens[token]) == 0 {
+			delete(ta.tokens, token)
+		}
+	}
+	k.indexed = nil
 }
 
 // openAgain gives the users that NATS must refuse to a tenant's account, if it is open. An
@@ -192,6 +232,8 @@ func (ta *tenantAccounts) open(name string) {
 	var refused map[string]time.Time
 	if t := ta.tenants[name]; t != nil {
 		refused = t.refused
+	} else { // a former host-agent may still use the account
+		refused = ta.refusedLocked(name, time.Now())
 	}
 	ta.r.mu.RUnlock()
 	if err := ta.r.cfg.Tenants.Open(name, refused); err != nil {
@@ -344,12 +386,30 @@ func (ta *tenantAccounts) correct(now time.Time) {
 }
 
 func (ta *tenantAccounts) correctLocked(now time.Time) {
-	for _, t := range ta.tenants {
-		t.refused = map[string]time.Time{}
-		for _, k := range t.hosts {
-			t.refused = mergeRefused(t.refused, k.refused(ta.r.cfg.Revocations, now))
+	for _, of := range ta.former {
+		for key, k := range of {
+			if len(k.Users.current(now)) == 0 {
+				ta.returnLocked(key)
+			}
 		}
 	}
+	for name, t := range ta.tenants {
+		t.refused = ta.refusedLocked(name, now)
+	}
+}
+
+// refusedLocked returns the users of a tenant that NATS must refuse.
+func (ta *tenantAccounts) refusedLocked(name string, now time.Time) (refused map[string]time.Time) {
+	add := func(hosts map[string]*knownHost) {
+		for _, k := range hosts {
+			refused = mergeRefused(refused, k.refused(ta.r.cfg.Revocations, now))
+		}
+	}
+	add(ta.former[name])
+	if t := ta.tenants[name]; t != nil {
+		add(t.hosts)
+	}
+	return refused
 }
 
 // dropForgotten closes the accounts of tenants that have no hosts any more, unless a

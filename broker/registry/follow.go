@@ -247,6 +247,7 @@ func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool)
 func (r *Registry) addLocked(k *knownHost) {
 	r.hosts[k.Key] = k
 	r.accounts.tenantLocked(k.tenant()).hosts[k.Key] = k
+	k.unwritten = r.accounts.returnLocked(k.Key)
 }
 
 // putLocked replaces a host's state with the state from the store. Its branches
@@ -319,8 +320,7 @@ func (r *Registry) forgetLocked(k *knownHost) {
 		r.keeping.cutLocked(k.Key, k.own.Instance)
 	}
 	r.keeping.dropLocked(k)
-	k.Users = nil
-	r.accounts.tokensLocked(k)
+	r.accounts.forgetLocked(k)
 	delete(r.hosts, k.Key)
 	t := r.accounts.tenantLocked(k.tenant())
 	delete(t.hosts, k.Key)

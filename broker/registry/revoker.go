@@ -139,7 +139,7 @@ func (rv *revoker) homesOf(news []auth.Revocation) (homes []*view) {
 	defer rv.r.mu.RUnlock()
 	for _, rev := range news {
 		for key := range rv.r.accounts.tokens[rev.Key()] {
-			if home := rv.r.regions.homeOf(rv.r.hosts[key]); !slices.Contains(homes, home) {
+			if home := rv.r.regions.homeOf(rv.r.accounts.hostLocked(key)); !slices.Contains(homes, home) {
 				homes = append(homes, home)
 			}
 		}
@@ -186,7 +186,7 @@ func (rv *revoker) refuse(revs []auth.Revocation) {
 	tenants := map[string]bool{}
 	rv.r.mu.Lock()
 	for _, key := range rv.affectedLocked(revs) {
-		k := rv.r.hosts[key]
+		k := rv.r.accounts.hostLocked(key)
 		rv.r.accounts.tokensLocked(k)
 		tenants[k.tenant()] = true
 	}
@@ -202,9 +202,10 @@ func (rv *revoker) endLeases(revs []auth.Revocation, unread []*view, now time.Ti
 	holders := map[string]string{}
 	rv.r.mu.RLock()
 	for _, key := range rv.affectedLocked(revs) {
-		k := rv.r.hosts[key]
+		k := rv.r.accounts.hostLocked(key)
 		users := k.Users.current(now)
 		switch {
+		case rv.r.hosts[key] == nil: // forgotten
 		case slices.Contains(unread, rv.r.regions.homeOf(k)):
 		case rv.r.aliveLocked(k) && len(users) > 0 && len(k.refused(rv.r.cfg.Revocations, now)) == len(users):
 			holders[key] = k.lease().Instance
@@ -220,7 +221,7 @@ func (rv *revoker) endLeases(revs []auth.Revocation, unread []*view, now time.Ti
 
 func (rv *revoker) affectedLocked(news []auth.Revocation) (keys []string) {
 	for _, rev := range news {
-		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && rv.r.hosts[key] != nil {
+		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && rv.r.accounts.hostLocked(key) != nil {
 			keys = append(keys, key)
 		}
 		for key := range rv.r.accounts.tokens[rev.Key()] {
