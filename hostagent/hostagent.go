@@ -258,15 +258,25 @@ func acquire(ctx context.Context, holder *registry.LeaseHolder, a *Agent) error 
 	return reread(a)
 }
 
-// reread reads the devices of a sealed host and the private sessions again: a host-agent that had the
-// host until now may have changed them since New.
-func reread(a *Agent) error {
+// reread reads the files of the state directory again: a host-agent that had the host until now may
+// have changed them since New.
+func reread(a *Agent) (err error) {
 	if a.seals != nil {
-		if err := a.seals.reread(); err != nil {
-			return fmt.Errorf("host-agent: %w", err)
-		}
+		err = a.seals.reread()
 	}
-	return a.private.open(a.cfg.StateDir, a.tenant, a.host)
+	if err == nil && a.last.keeper != nil {
+		err = a.last.keeper.Reread()
+	}
+	if err == nil && a.waiting.book != nil {
+		err = a.waiting.book.Reread()
+	}
+	if err == nil {
+		err = a.private.open(a.cfg.StateDir, a.tenant, a.host)
+	}
+	if err != nil {
+		err = fmt.Errorf("host-agent: %w", err)
+	}
+	return err
 }
 
 // Run serves the host until ctx ends. It returns an error if it cannot continue, such as

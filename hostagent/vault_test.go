@@ -2,13 +2,21 @@ package hostagent
 
 import (
 	"bytes"
+	"context"
+	"encoding/base64"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/auth/gate"
+	"ahprelay/broker/notice"
+	"ahprelay/hostagent/remembering"
+	waitbook "ahprelay/hostagent/waiting"
 	"ahprelay/internal/sealed"
 )
 
@@ -45,50 +53,96 @@ func pairDevice(t *testing.T, v *vault, device sealed.Identity) error {
 	return v.leave(w, device, true)
 }
 
-// TestSuccessorKnowsLateChanges starts a host-agent on the files of a running one, which then removes a device
-// and changes the private sessions. When the successor gets the host, it must refuse the device
-// and know the sessions.
-func TestSuccessorKnowsLateChanges(t *testing.T) {
+// openStates returns two host-agents of one sealed host with the same state directory, as when the second
+// takes the host over from the first.
+func openStates(t *testing.T) (former, next *Agent) {
+	t.Helper()
 	dir := t.TempDir()
-	former, next := &Agent{access: &access{tenant: "default", host: "laptop"}}, &Agent{access: &access{tenant: "default", host: "laptop"}}
-	for _, a := range []*Agent{former, next} {
-		v, err := openVault(dir, "default", "laptop")
-		if err != nil {
+	open := func(instance string) *Agent {
+		a := &Agent{access: &access{tenant: "default", host: "laptop", instance: instance}, ledger: notice.NewLedger(instance)}
+		a.cfg = Config{StateDir: dir, Sealed: &Sealing{}, Remember: remembering.Turns, Log: slog.New(slog.DiscardHandler)}
+		if err := openState(a); err != nil {
 			t.Fatal(err)
 		}
-		a.cfg.StateDir, a.seals = dir, &seals{agent: a, vault: v}
-		if a == former {
-			if err := pairDevice(t, v, newIdentity(t)); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.private.open(dir, "default", "laptop"); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := a.private.set("ada", "s:/1", true, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := a.private.open(dir, "default", "laptop"); err != nil {
-			t.Fatal(err)
-		}
+		return a
 	}
-	device := former.seals.devices()[0].Fingerprint
-	if err := former.seals.remove(device, true); err != nil {
+	return open("former"), open("next")
+}
+
+// keyIDOf gives the keys for remembered sessions to a device, and returns the ID of the key.
+func keyIDOf(t *testing.T, a *Agent, device string) string {
+	t.Helper()
+	keys, err := a.last.keeper.Keys(gate.NewPolicy(auth.AccessRead, nil, nil, false), remembering.Holder{Rests: []string{device}, End: time.Now().Add(time.Hour)})
+	if err != nil {
 		t.Fatal(err)
 	}
-	for session, private := range map[string]bool{"s:/1": false, "s:/2": true} {
-		if _, err := former.private.set("ada", session, private, nil); err != nil {
+	return keys.KeyID
+}
+
+// renewKeys lets a host-agent check which devices may have the keys for remembered sessions.
+func renewKeys(t *testing.T, a *Agent) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		a.last.keeper.Run(ctx, func(context.Context, []byte) ([]byte, error) { return []byte("{}"), nil })
+	})
+	a.last.keeper.Flush(ctx)
+	cancel()
+	running.Wait()
+}
+
+// TestSuccessorKnowsLateChanges opens the files of a running host-agent for its successor. Then the running one
+// removes a device, changes the private sessions, renews the key of remembered sessions, learns
+// of a device that leaves items, and delivers an item. The successor must know all of this when it gets the host.
+func TestSuccessorKnowsLateChanges(t *testing.T) {
+	former, next := openStates(t)
+	for range 2 {
+		if err := pairDevice(t, former.seals.vault, newIdentity(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := reread(next); err != nil {
 		t.Fatal(err)
 	}
-	if !next.seals.Removed(device) || len(next.seals.devices()) != 0 {
+	device, other := former.seals.devices()[0].Fingerprint, former.seals.devices()[1].Fingerprint
+	lost := keyIDOf(t, former, device)
+	if err := former.seals.remove(device, true); err != nil {
+		t.Fatal(err)
+	}
+	renewKeys(t, former)
+	for _, private := range []bool{true, false} {
+		if _, err := former.private.set("ada", "s:/1", private, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := former.private.set("ada", "s:/2", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	left := newIdentity(t)
+	if _, err := former.waiting.book.Enter(waitbook.Device{Subject: "ada", ID: "phone", Keys: base64.RawURLEncoding.EncodeToString(left.Bytes()), Vouch: &waitbook.Vouch{Identity: left.Bytes()}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := former.waiting.book.Write("item", waitbook.Entry{Stage: waitbook.Sending}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := reread(next); err != nil {
+		t.Fatal(err)
+	}
+	if !next.seals.Removed(device) || len(next.seals.devices()) != 1 {
 		t.Errorf("the successor has the devices %v; want that %s is removed", next.seals.devices(), device)
 	}
 	if got := next.private.owned("ada"); !slices.Equal(got, []string{"s:/2"}) {
 		t.Errorf("the successor's private sessions are %q; want s:/2", got)
+	}
+	if _, _, ok := next.waiting.book.Vouched(left.Fingerprint().String()); !ok {
+		t.Error("the successor does not know the device that leaves items")
+	}
+	if e, _ := next.waiting.book.Entry("item"); e.Stage != waitbook.Sending {
+		t.Errorf("the successor's journal has %q for the item; want %q", e.Stage, waitbook.Sending)
+	}
+	if got, want := keyIDOf(t, next, other), keyIDOf(t, former, other); got == lost || got != want {
+		t.Errorf("the successor's key for remembered sessions is %s; want %s, because the removed device has %s", got, want, lost)
 	}
 }
 

@@ -123,7 +123,7 @@ type Keeper struct {
 
 // New returns a Keeper that Run starts.
 func New(cfg Config) (*Keeper, error) {
-	keys, err := openKeyring(cfg.StateDir, cfg.Tenant, cfg.Host, cfg.Ended != nil)
+	keys, err := cfg.openKeyring()
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +131,23 @@ func New(cfg Config) (*Keeper, error) {
 		cfg: cfg, keys: keys, wake: make(chan struct{}, 1), flush: make(chan chan struct{}),
 		sessions: map[string]*session{}, kept: map[string]string{}, stored: map[string]bool{}, versions: map[string]uint64{}, drops: map[string]bool{},
 	}, nil
+}
+
+func (cfg *Config) openKeyring() (*keyring, error) {
+	return openKeyring(cfg.StateDir, cfg.Tenant, cfg.Host, cfg.Ended != nil)
+}
+
+// Reread reads the file with the keys again, because a previous host-agent may have changed it until
+// this one got the host. Call it before all other methods.
+func (k *Keeper) Reread() error {
+	if k.cfg.StateDir == "" {
+		return nil
+	}
+	keys, err := k.cfg.openKeyring()
+	if err == nil {
+		k.keys = keys
+	}
+	return err
 }
 
 // Forget removes all records that an earlier run has stored, and the file with the keys. It

@@ -126,6 +126,25 @@ func Open(dir, tenant, host string, strict bool) (*Book, error) {
 	return b, nil
 }
 
+// Reread reads the file again, because a previous host-agent may have changed it until this one got
+// the host. It fails if the host has a different key now.
+func (b *Book) Reread() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var kept file
+	exists, err := atomicfile.ReadJSON(b.path, &kept)
+	if err == nil && (!exists || !bytes.Equal(kept.Secret, b.kept.Secret)) {
+		err = errors.New("the key is not the one from the start of this host-agent: start it again")
+	}
+	if err != nil {
+		return fmt.Errorf("waiting items: %s: %w", b.path, err)
+	}
+	if b.kept = kept; kept.Entries == nil {
+		b.kept.Entries = map[string]Entry{}
+	}
+	return nil
+}
+
 func (b *Book) saveLocked() error { return atomicfile.ReplaceJSON(b.path, &b.kept, "") }
 
 // Secret returns the host's key.
