@@ -97,7 +97,12 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 		a.failed(w, err)
 		return
 	}
-	if most := a.mostOf(own); most != "" && device.ID != own && (device.Access == "" || !most.Includes(device.Access)) {
+	most, err := a.mostOf(own)
+	if err != nil {
+		a.failed(w, err)
+		return
+	}
+	if most != "" && device.ID != own && (device.Access == "" || !most.Includes(device.Access)) {
 		authn.WriteError(w, http.StatusForbidden, errors.New("that device has a higher level than this one: use a device with the same level"))
 		return
 	}
@@ -126,15 +131,15 @@ func (a *devices) deleteDevice(id string) {
 }
 
 // mostOf returns a device's maximum level, or "" if it has no limit of its own.
-func (a *base) mostOf(device string) auth.Access {
+func (a *base) mostOf(device string) (auth.Access, error) {
 	if device == "" {
-		return ""
+		return "", nil
 	}
 	found, _, err := a.People.Device(device)
-	if err != nil {
-		return auth.AccessRead // the device has just been removed
+	if errors.Is(err, people.ErrNone) {
+		return auth.AccessRead, nil // the device has just been removed
 	}
-	return found.Access
+	return found.Access, err
 }
 
 // keepsDerived reports whether a removal keeps the derived grants (?derived=keep). If the
@@ -217,7 +222,7 @@ func (a *requests) serveWaiting(w http.ResponseWriter, r *http.Request, who peop
 // not exceed the approving person's, or without a choice the approving device's maximum.
 func (a *requests) levelFor(who people.Person, device string, chosen auth.Access) (auth.Access, error) {
 	if chosen == "" {
-		return a.mostOf(device), nil
+		return a.mostOf(device)
 	}
 	if !slices.Contains(auth.Levels(), chosen) {
 		return "", fmt.Errorf("unknown level %q", chosen)

@@ -376,11 +376,12 @@ func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
 type awayStore struct {
 	memstore.Store
 	away error
+	of   string // in the keys of the records that are unknown; "": all are
 }
 
 // Get implements [people.Store].
 func (s *awayStore) Get(key string) ([]byte, error) {
-	if s.away != nil {
+	if s.away != nil && strings.Contains(key, s.of) {
 		return nil, s.away
 	}
 	return s.Store.Get(key)
@@ -411,7 +412,8 @@ func TestStandingIsUnknownWhileTheStoreIsAway(t *testing.T) {
 }
 
 // TestRemovalWaitsForTheStore removes a device while the store of people is unreachable. The relay must ask to try again,
-// because the device may exist. A device that does not exist must be unknown.
+// because the device may exist. A device that does not exist must be unknown. While the relay knows the device and
+// not the device that asks, it must also ask to try again.
 func TestRemovalWaitsForTheStore(t *testing.T) {
 	store := &awayStore{}
 	s := newSiteWith(t, store, "")
@@ -421,6 +423,14 @@ func TestRemovalWaitsForTheStore(t *testing.T) {
 		store.away = away
 		if status, said := c.send("DELETE", path, c.in.Token, c.proof("DELETE", path, c.in.Token), "", nil); status != want {
 			t.Errorf("removing a device while the store has the error %v: HTTP %d %s; want %d", away, status, said, want)
+		}
+	}
+	store.away = nil
+	path = "/api/devices/" + s.caller("192.0.2.2").enter().in.Device
+	for away, want := range map[error]int{people.ErrAway: http.StatusServiceUnavailable, people.ErrNone: http.StatusForbidden} {
+		store.away, store.of = away, c.in.Device
+		if status, said := c.send("DELETE", path, c.in.Token, c.proof("DELETE", path, c.in.Token), "", nil); status != want {
+			t.Errorf("removing a device while the store has the error %v for the own device: HTTP %d %s; want %d", away, status, said, want)
 		}
 	}
 }
