@@ -219,3 +219,16 @@ func TestLostAnswerKeepsWhatWasWritten(t *testing.T) {
 	p.click(lastTurn + " form.question [type=submit]")
 	p.wants(lastTurn+" .parts", "fix/clock")
 }
+
+// TestChangeOfPlanGoesWithItsOption writes a change of a plan, and presses one of the host's options. The agent must get both.
+func TestChangeOfPlanGoesWithItsOption(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("plan")
+	p.enter(lastTurn+" [data-ask] textarea", "Only 100 runs")
+	p.click(lastTurn + " [data-ask] .option")
+	p.wants(lastTurn+" .parts", `"freeformValues":["Only 100 runs"],"kind":"selected","value":"autopilot"`)
+}

@@ -110,20 +110,20 @@ function PlanAnswer(props: AnswerProps) {
   const settled = useSettled();
   const plan = request.planReview!;
   const actions = array(plan.actions).filter((a) => isObject(a) && text(a.label));
-  const say = (value: Input) => reply('accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) },
-    text(actions.find((a) => a.id === value.value)?.label) || text(value.free));
+  const say = (value?: string, label?: unknown) => reply('accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, { value, free }) },
+    [text(label), free].filter(Boolean).join(', '));
   return (
     <div class="question" data-ask role="group" aria-label={text(plan.title) || t`Plan`}>
       <div class="options">
         {actions.map((a) => (
-          <button key={a.id} type="button" class={a.default ? 'option primary' : 'option'} disabled={busy || !settled} onClick={() => say({ value: a.id })}>
+          <button key={a.id} type="button" class={a.default ? 'option primary' : 'option'} disabled={busy || !settled} onClick={() => say(a.id, a.label)}>
             <span class="name">{text(a.label)}</span>{text(a.description) && <span class="dim">{text(a.description)}</span>}
           </button>
         ))}
       </div>
       {plan.canProvideFeedback && <textarea aria-label={t`Your change`} placeholder={t`Your change`} rows={2} value={free} disabled={sends} onInput={({ currentTarget }) => write(() => currentTarget.value)} />}
       <div class="answers">
-        {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>{t`Plan again with this`}</button>}
+        {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say()}>{t`Plan again with this`}</button>}
         <button type="button" disabled={busy} onClick={() => reply('decline')}>{t`Do not go on`}</button>
       </div>
       <Sent leaves={leaves} answer={answer} why={why} />
