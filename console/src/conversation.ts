@@ -246,11 +246,14 @@ export class Conversation {
     const { chatUri: channel, link } = this.#page;
     const cursor = link?.store.get<ChatState>(channel)?.turnsNextCursor;
     if (!cursor) return;
-    link!.store.loading = channel!;
+    const { store } = link!;
+    store.loading = channel!;
+    store.loaded = [];
     try {
       await link!.conn!.request('fetchTurns', { channel, cursor }); // the turns arrive as an action
+      store.load();
     } catch (err) {
-      link!.store.loading = '';
+      store.loading = '';
       this.note = (err as Error).message;
     }
     this.#page.draw();

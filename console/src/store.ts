@@ -29,6 +29,7 @@ export class Store {
   quiet = new Set<number>(); // clientSeq of actions that the user did not cause; a refusal is not shown
   revision = 0; // counts changes
   loading = ''; // chat whose earlier turns this page has requested
+  loaded: Action[] | undefined; // until the host's answer: the latest of such turns, which may be those that a different page has requested
   givers: ReadonlyMap<string, string> = new Map(); // answers to the people who gave them; replaced at each change
 
   #channels = new Map<string, { state: State; fromSeq: number }>();
@@ -133,7 +134,12 @@ export class Store {
     if (serverSeq <= entry.fromSeq) return; // already in the snapshot
     entry.fromSeq = serverSeq;
     if (action.type === 'chat/turnsLoaded') {
-      if (channel !== this.loading && (entry.state as ChatState).turnsNextCursor) return; // for a different client: here, they would leave a gap
+      const own = channel === this.loading;
+      if (!own && (entry.state as ChatState).turnsNextCursor) return; // for a different client: here, they would leave a gap
+      if (own && this.loaded) {
+        this.loaded = [action];
+        return;
+      }
       this.loading = '';
     }
     // A client's message to a provider is echoed to all clients and has an origin.
@@ -142,6 +148,16 @@ export class Store {
     if (action.toolCallId !== undefined && now) this.#note(channel, entry.state as ChatState, action.toolCallId as string, now);
     if (action.toolCallId !== undefined) this.#answers.delete(answerKey(channel, action.toolCallId as string));
     if (action.requestId !== undefined && action.type === 'chat/inputCompleted') this.#answers.delete(answerKey(channel, action.requestId as string));
+  }
+
+  /** Applies the latest earlier turns: those that came with the answer to this page's request. */
+  load(): void {
+    const entry = this.#channels.get(this.loading);
+    const [own] = this.loaded ?? [];
+    this.loaded = undefined;
+    if (!own || !entry) return; // the turns follow
+    this.loading = '';
+    this.#reduce(entry, own);
   }
 
   /** Records when a tool call begins to run, and when it ends. */

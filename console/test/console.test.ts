@@ -105,6 +105,27 @@ test('earlier turns that a different page has requested leave no gap', async () 
   assert.equal(store.get(chat).turnsNextCursor, 'before 40');
 });
 
+// Two pages request their own earlier turns at the same time. Each gets the turns of both, its own with the answer to its request.
+test('two pages that request earlier turns at once have no gap', async () => {
+  const store = storeWith({ turns: [{ id: '50' }], turnsNextCursor: 'before 50' });
+  const loaded = (id: number, serverSeq: number) => store.apply({ channel: chat, serverSeq, action: { type: 'chat/turnsLoaded', turns: [{ id: `${id}` }], turnsNextCursor: `before ${id}` } });
+  const request = async () => { loaded(20, 11); loaded(40, 12); };
+  const conversation = new Conversation({ link: { store, conn: { request } }, chatUri: chat, draw() {} } as any);
+  await conversation.earlier();
+  loaded(10, 13);
+  const { turns, turnsNextCursor } = store.get(chat);
+  assert.deepEqual([turns.map((t) => t.id), turnsNextCursor], [['40', '50'], 'before 40']);
+});
+
+// A host may answer before it gives the turns.
+test('earlier turns may follow the answer to their request', async () => {
+  const store = storeWith({ turns: [{ id: '50' }], turnsNextCursor: 'before 50' });
+  const conversation = new Conversation({ link: { store, conn: { request: async () => {} } }, chatUri: chat, draw() {} } as any);
+  await conversation.earlier();
+  store.apply({ channel: chat, serverSeq: 11, action: { type: 'chat/turnsLoaded', turns: [{ id: '40' }], turnsNextCursor: 'before 40' } });
+  assert.deepEqual(store.get(chat).turns.map((t) => t.id), ['40', '50']);
+});
+
 test('truncating keeps the earlier turns', () => {
   const turns = [{ id: '1' }, { id: '2' }];
   const ids = (action) => play(storeWith({ turns: [...turns] }), { type: 'chat/truncated', ...action }).turns.map((t) => t.id);

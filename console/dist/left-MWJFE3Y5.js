@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-SSP5VJLM.js";import"./chunk-2DMJYGU3.js";import"./chunk-3ID23Q27.js";import"./chunk-AMO4RWY4.js";import"./chunk-BH4RCD2D.js";import"./chunk-5ZUITUKW.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-K35OA654.js";import"./chunk-KISOGQDJ.js";import"./chunk-26WMZINT.js";import"./chunk-N4YIQWM5.js";import"./chunk-OG3Y7L3N.js";import"./chunk-AMO4RWY4.js";import"./chunk-BH4RCD2D.js";import"./chunk-5ZUITUKW.js";export{b as Asks,c as CameraView,a as Lend};

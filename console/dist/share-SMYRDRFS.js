@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-UZUTQMRY.js";import"./chunk-VDHQJUL4.js";import"./chunk-KISOGQDJ.js";import"./chunk-26WMZINT.js";import"./chunk-N4YIQWM5.js";import"./chunk-OG3Y7L3N.js";import"./chunk-AMO4RWY4.js";import"./chunk-BH4RCD2D.js";import"./chunk-5ZUITUKW.js";export{b as Code,a as Share};
