@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -67,7 +66,7 @@ func (v *view) find(ctx context.Context, key string) error {
 		return fmt.Errorf("%w: region %s cannot be reached", ErrStoreAway, v.name)
 	}
 	s := hostState{Key: key}
-	rev, err := v.store.readLast(ctx, hostKeys+key, &s)
+	rev, err := v.store.read(ctx, hostKeys+key, &s)
 	if err == nil && rev == 0 {
 		return ErrUnknownHost
 	}
@@ -78,16 +77,4 @@ func (v *view) find(ctx context.Context, key string) error {
 		v.r.applyHost(v, s, rev, 0, false)
 	}
 	return err
-}
-
-// readLast is read, but asks the leader of the copies.
-func (s *store) readLast(ctx context.Context, key string, value any) (rev uint64, err error) {
-	rev, data, err := s.lastMessage(ctx, key)
-	if err != nil {
-		return 0, err
-	}
-	if len(data) == 0 { // the key is missing, or was removed
-		return 0, nil
-	}
-	return rev, json.Unmarshal(data, value)
 }

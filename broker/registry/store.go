@@ -277,25 +277,21 @@ func (s *store) remove(ctx context.Context, key string, rev uint64) error {
 }
 
 // read decodes a key into value, and returns its revision, or 0 if the key does not
-// exist.
+// exist. It asks the leader of the copies.
 func (s *store) read(ctx context.Context, key string, value any) (uint64, error) {
-	kv := s.bucket()
-	if kv == nil {
+	if s.bucket() == nil {
 		return 0, errNotOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	entry, err := kv.Get(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return 0, nil
+	rev, data, err := s.lastMessage(ctx, key)
+	if err != nil || len(data) == 0 { // the key is missing, or was removed
+		return 0, err
 	}
-	if err != nil {
-		return 0, storeError(err)
-	}
-	if err := json.Unmarshal(entry.Value(), value); err != nil {
+	if err := json.Unmarshal(data, value); err != nil {
 		return 0, fmt.Errorf("registry entry %s: %w", key, err)
 	}
-	return entry.Revision(), nil
+	return rev, nil
 }
 
 // last returns the bucket's newest revision that has not expired, as the leader of the copies
@@ -308,11 +304,14 @@ func (s *store) last(ctx context.Context) (uint64, error) {
 }
 
 // lastMessage returns the revision and data of the newest entry with a key, which may contain
-// wildcards, or zero values. It asks the leader of the copies. The other copies, which also answer
-// read and deliver watches, can be out of date.
+// wildcards, or zero values. It asks the leader of the copies. The other copies, which also deliver
+// watches, can be out of date.
 func (s *store) lastMessage(ctx context.Context, key string) (rev uint64, data []byte, err error) {
-	rev, data, err = broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
-	return rev, data, storeError(err)
+	msg, err := broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
+	if msg == nil {
+		return 0, nil, storeError(err)
+	}
+	return msg.Sequence, msg.Data, storeError(err)
 }
 
 func storeError(err error) error {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"ahprelay/test/natssite"
@@ -91,5 +92,76 @@ func TestLaggingCopyIsNotTheStore(t *testing.T) {
 			end()
 			s.Close()
 		})
+	}
+}
+
+// laggingReads is a JetStream whose direct reads use a copy that has no record yet. It calls asked
+// when a read of the leader's copy begins.
+type laggingReads struct {
+	jetstream.JetStream
+	asked func()
+}
+
+func (l *laggingReads) Conn() *nats.Conn {
+	l.asked()
+	return l.JetStream.Conn()
+}
+
+func (l *laggingReads) Stream(ctx context.Context, stream string) (jetstream.Stream, error) {
+	s, err := l.JetStream.Stream(ctx, stream)
+	return laggingStream{s}, err
+}
+
+type laggingStream struct{ jetstream.Stream }
+
+func (laggingStream) GetLastMsgForSubject(context.Context, string) (*jetstream.RawStreamMsg, error) {
+	return nil, jetstream.ErrMsgNotFound
+}
+
+// TestReadAsksTheLeader reads and changes records while a copy of the bucket lacks them. All copies
+// may answer direct reads. The store must find the records, and keep them in memory.
+func TestReadAsksTheLeader(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	conn := site.Relays(t)
+	sealer, err := site.Keys.Sealer("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() *Store {
+		s, err := Start(t.Context(), Config{Conn: conn, Sealer: sealer, Name: "people", Bucket: "people", Known: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		natssite.Next(t, "the first read of the bucket", s.Ready())
+		return s
+	}
+	first, s := start(), start()
+	s.mu.Lock()
+	s.js = &laggingReads{JetStream: s.js, asked: func() {}}
+	s.stream = laggingStream{s.stream}
+	s.mu.Unlock()
+	write := func(key, data string) {
+		t.Helper()
+		if err := first.Update(key, func([]byte) ([]byte, error) { return []byte(data), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("device.0", "ada's")
+	if data, err := s.Read("device.0"); string(data) != "ada's" || err != nil {
+		t.Errorf("Read of a new record: %q, %v; want it", data, err)
+	}
+	err = s.Update("device.0", func(old []byte) ([]byte, error) { return append(old, " phone"...), nil })
+	if got := s.Get("device.0"); err != nil || string(got.Data) != "ada's phone" {
+		t.Errorf("Update of a new record: %q, %v; want the changed record", got.Data, err)
+	}
+
+	// The watch delivers a record after the leader has answered that there is none.
+	s.mu.Lock()
+	s.js = &laggingReads{JetStream: s.js, asked: func() { s.apply(Record{Key: "device.1", Rev: 100, Data: []byte("bob's")}, 0) }}
+	s.mu.Unlock()
+	if data, err := s.Read("device.1"); string(data) != "bob's" || err != nil {
+		t.Errorf("Read of a record that arrives meanwhile: %q, %v; want it", data, err)
 	}
 }

@@ -124,32 +124,40 @@ func (s *Store) learn(r Record) {
 	s.apply(r, 0)
 }
 
-// fetch reads a record from the stream. Its revision is 0 if there is none.
+// fetch reads a record from the stream's leader. Its revision is 0 if there is none.
 func (s *Store) fetch(ctx context.Context, key string) (Record, error) {
 	s.mu.Lock()
-	stream := s.stream
+	stream, known := s.stream, s.revLocked(key)
 	s.mu.Unlock()
 	if stream == nil {
 		return Record{Key: key}, ErrAway
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	msg, err := stream.GetLastMsgForSubject(ctx, s.subjects()+key)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		s.removed(key)
-		return Record{Key: key}, nil
-	}
-	if err != nil {
+	msg, err := broker.LastMessage(ctx, s.js, s.cfg.Stream, s.subjects()+key)
+	switch {
+	case err != nil:
 		return Record{Key: key}, fmt.Errorf("%w: %w", ErrAway, err)
+	case msg == nil:
+		s.removed(key, known)
+		return Record{Key: key}, nil
 	}
 	return s.read(msg.Subject, msg.Data, msg.Header, msg.Sequence, msg.Time)
 }
 
-// removed deletes a record from memory, because the stream no longer has it.
-func (s *Store) removed(key string) {
+func (s *Store) revLocked(key string) (rev uint64) {
+	if k := s.records[key]; k != nil {
+		rev = k.Rev
+	}
+	return rev
+}
+
+// removed deletes a revision of a record from memory, because the stream no longer has it. A
+// later revision has arrived after the stream's answer, and stays.
+func (s *Store) removed(key string, rev uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.records[key]; k != nil {
+	if k := s.records[key]; k != nil && k.Rev == rev {
 		delete(s.records, key)
 		if !k.gone() {
 			s.notifyLocked(Record{Key: key})
@@ -269,8 +277,11 @@ var errLags = errors.New("the messages come from a copy that lags")
 func (s *Store) newest(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	seq, _, err := broker.LastMessage(ctx, s.js, s.cfg.Stream, ">")
-	return seq, err
+	msg, err := broker.LastMessage(ctx, s.js, s.cfg.Stream, ">")
+	if msg == nil {
+		return 0, err
+	}
+	return msg.Sequence, err
 }
 
 // messages requests the messages after a position. It does not use JetStream's own
