@@ -264,14 +264,17 @@ func (r *Revocations) toRemove() map[string]uint64 {
 	return maps.Clone(r.over)
 }
 
-// toStore returns the revocations to write to the store, and the revisions that they
-// replace.
+// toStore returns the revocations to write to the store, in the order in which they were
+// decided, and the revisions that they replace.
 func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for key := range r.behind {
-		rev := r.entries[key]
-		list, revs = append(list, rev), append(revs, r.revs[revokedKey(rev)])
+		list = append(list, r.entries[key])
+	}
+	slices.SortFunc(list, func(a, b auth.Revocation) int { return a.At.Compare(b.At) })
+	for _, rev := range list {
+		revs = append(revs, r.revs[revokedKey(rev)])
 	}
 	return list, revs
 }

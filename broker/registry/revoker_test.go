@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -42,5 +43,32 @@ func TestRevocationIsWrittenBesideARemoval(t *testing.T) {
 		if time.Now().After(until) {
 			t.Fatal("the store lacks the revocation; want it there")
 		}
+	}
+}
+
+// TestRevocationsAreWrittenInTheirOrder revokes tokens while the store is away. They must be written
+// in the order in which they were revoked: a relay must read that a renewed credential is in use
+// before it reads that the former one has ended. Otherwise it calls the renewed one a copy.
+func TestRevocationsAreWrittenInTheirOrder(t *testing.T) {
+	t.Parallel()
+	all, err := LoadRevocations("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	for i := range 20 {
+		if err := all.Add(auth.Revocation{Token: fmt.Sprint(i), Alone: true, At: at.Add(time.Duration(i) * time.Microsecond)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all.stored(auth.Revocation{Token: "7", Alone: true, At: at.UTC()}, 42) // an older form
+	list, revs := all.toStore()
+	for i, rev := range list {
+		if rev.Token != fmt.Sprint(i) || (revs[i] == 42) != (i == 7) {
+			t.Errorf("the store gets revocation %s as number %d, in place of revision %d; want them in order", rev.Token, i, revs[i])
+		}
+	}
+	if len(list) != 20 {
+		t.Errorf("the store gets %d revocations; want 20", len(list))
 	}
 }
