@@ -192,11 +192,16 @@ func (k *Keeper) Forget(ctx context.Context, tenant, host string) error {
 	return failed
 }
 
-func (k *Keeper) drop(ctx context.Context, of hostKey, id string) error {
+// drop removes a record. Another relay may just have stored it, so this relay's memory does not
+// suffice to call it missing.
+func (k *Keeper) drop(ctx context.Context, of hostKey, id string) (err error) {
 	key := keyOf(of, id)
 	r := k.cfg.Store.Get(key)
 	if r.Size == 0 {
-		return nil
+		r, err = k.cfg.Store.Load(ctx, key)
+	}
+	if err != nil || r.Size == 0 {
+		return err
 	}
 	return k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: r.Rev})[0].Err
 }

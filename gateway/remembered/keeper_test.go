@@ -101,3 +101,22 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 	again := keeperAt(t, site, 0, 0) // another relay counts the same
 	natssite.Eventually(t, "another relay counts the same", func() bool { return again.Stats() == k.Stats() })
 }
+
+// TestDropOfANewRecord drops a record at a relay that has not read it from the store yet, as happens
+// when another relay has just stored it. The record must be removed.
+func TestDropOfANewRecord(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	k, late := keeperAt(t, site, 0, 0), keeperAt(t, site, 0, 0)
+	late.cfg.Store.Close() // it reads no further changes
+	laptop, id := hostKey{"acme", "laptop"}, remember.IDOf("s:/1")
+	if err := write(t, k, laptop, id, 1<<10); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.drop(t.Context(), laptop, id); err != nil || has(t, k, laptop, id) {
+		t.Errorf("drop of a record that another relay has stored: %v, and the store still has it: %v; want it removed", err, has(t, k, laptop, id))
+	}
+	if err := late.drop(t.Context(), laptop, id); err != nil {
+		t.Errorf("drop of a record that is removed: %v; want no error", err)
+	}
+}
