@@ -183,7 +183,6 @@ func (e *Envelope) setSaid(params []Member) {
 	}
 }
 
-// setTexts sets the decoded members.
 func (e *Envelope) setTexts(method, topChannel, paramsChannel *Member) (err *FrameError) {
 	if e.Method, err = method.text(); err != nil {
 		return err

@@ -30,7 +30,6 @@ type Method struct {
 // A Class determines whether a token's list of methods must name a method.
 type Class uint8
 
-// The classes.
 const (
 	Ordinary Class = iota // a token's list of methods must name it
 	Basic                 // allowed without being listed: without it, a client has no connection or sees nothing
@@ -41,7 +40,6 @@ const (
 // acts on.
 type Target uint8
 
-// The targets.
 const (
 	OnChannel       Target = iota // the message's channel
 	OnConnection                  // none: the method acts on the connection
@@ -189,7 +187,6 @@ type HostMethod struct {
 // on channels in reach, on the root, and without a channel.
 type Where uint8
 
-// The values of Where.
 const (
 	InReach Where = iota // channels in reach
 	OrRoot               // channels in reach, and the root
@@ -199,7 +196,6 @@ const (
 // An Answer describes which clients may answer a host's request.
 type Answer uint8
 
-// The values of Answer.
 const (
 	NoAnswer      Answer = iota // a notification
 	AnswerAny                   // every client may answer

@@ -152,7 +152,6 @@ func (cl *claims) credential() (Enrolment, error) {
 // purpose is not valid for another.
 type Purpose string
 
-// The purposes.
 const (
 	ToEnroll  Purpose = "enroll"      // binds the credential to the key
 	ToRenew   Purpose = "renew"       // renews a credential

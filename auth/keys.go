@@ -49,7 +49,6 @@ type natsKey struct {
 // nkeySeed is the length of an nkey's secret, in bytes.
 const nkeySeed = 32
 
-// rawSeed returns the secret bytes of an nkey.
 func rawSeed(key natsKey) ([]byte, error) {
 	seed, err := key.Seed()
 	if err != nil {

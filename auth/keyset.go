@@ -107,7 +107,6 @@ func (s *keySet) signerOf(account natsKey) (natsKey, error) {
 	return deriveNkey(s.account, nkeys.PrefixByteAccount, "ahp-relay account signing v1\x00"+account.public)
 }
 
-// deriveNkey derives an nkey from a secret and its purpose.
 func deriveNkey(secret []byte, kind nkeys.PrefixByte, info string) (natsKey, error) {
 	seed, err := hkdf.Key(sha256.New, secret, nil, info, nkeySeed)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 // not valid for another, nor as a token.
 type Statement string
 
-// The statements.
 const (
 	AnswerRequest    Statement = "ahp-relay answer request v1\x00"    // for host-agents: a person answers an event
 	AnswerCapability Statement = "ahp-relay answer capability v1\x00" // for relays: the holder may answer an event

@@ -181,7 +181,6 @@ func (c *netConn) Write(p []byte) (written int, err error) {
 	return written, err
 }
 
-// Close closes the connection.
 func (c *netConn) Close() error {
 	c.stop()
 	return c.Conn.Close()

@@ -71,7 +71,6 @@ type busyError struct {
 	after time.Duration
 }
 
-// Unwrap returns the refusal.
 func (e *busyError) Unwrap() error { return e.error }
 
 // handshake opens a WebSocket, which may stay idle until it is used.

@@ -34,7 +34,6 @@ func (h *Host) Conn(known *view.Host) *Conn {
 	return &Conn{host: h, known: known, canvases: map[string]*seen{}}
 }
 
-// canvasChannel is the prefix of all canvas channels.
 const canvasChannel = "ahp-canvas:"
 
 func isCanvas(channel string) bool { return strings.HasPrefix(channel, canvasChannel) }

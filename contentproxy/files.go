@@ -162,7 +162,6 @@ func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// serveFile answers an HTTP request with a file from a folder.
 func serveFile(w http.ResponseWriter, r *http.Request, folder string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")

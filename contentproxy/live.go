@@ -113,7 +113,6 @@ func within(text, host string) (*url.URL, bool) {
 	return u, ok
 }
 
-// errLeads reports a redirect to another origin.
 var errLeads = errors.New("the canvas's server redirects to a different origin; such redirects are not followed")
 
 // ForNowHeader marks a response that the host-agent makes itself while the web server does not

@@ -36,7 +36,6 @@ func splitOrigin(text string) (origin, *url.URL, bool) {
 	return o, u, isPort(o.port) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
 }
 
-// loopback reports whether the origin's host is one of loopbackNames, by http.
 func (o origin) loopback() bool { return o.scheme == "http" && slices.Contains(loopbackNames, o.host) }
 
 // split parses a canvas's URL. The last result is false if canvases may not show that server or

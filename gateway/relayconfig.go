@@ -126,7 +126,6 @@ func (c *RelayConfig) checkClusterSize() error {
 	return nil
 }
 
-// several reports whether the relay belongs to a cluster or a region.
 func (c *RelayConfig) several() bool { return c.ClusterListen != "" || c.Region != "" }
 
 // gateways returns the configuration for connections to other regions.

@@ -45,7 +45,6 @@ func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
 	return &Witness{r.log, r.dir, r.nats, rollKeys(keys, r.nats.KeysChanged, r.log)}, nil
 }
 
-// errServesNobody refuses host-agents at a witness.
 var errServesNobody = errors.New("a witness serves no host-agents")
 
 // ClusterAddr returns the address for the cluster's relays.

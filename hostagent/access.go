@@ -68,7 +68,6 @@ func (a *access) trusted() ([]ed25519.PublicKey, error) {
 	return auth.PeekRelayKeys(token)
 }
 
-// verify checks that a trusted relay has signed a statement.
 func (a *access) verify(signed *auth.Signed, what auth.Statement) error {
 	trusted, err := a.trusted()
 	if err != nil {
@@ -116,7 +115,6 @@ func first[T any](f func(), next func(T)) func(T) {
 	}
 }
 
-// natsURLs returns the NATS URLs of the cluster.
 func (a *access) natsURLs() []string {
 	if len(a.elsewhere) > 0 {
 		return a.elsewhere

@@ -95,7 +95,6 @@ func (a *answering) isOpen() (bool, error) {
 	}
 }
 
-// isListed reports whether a session's snapshot contains the question.
 func (a *answering) isListed(result []byte) bool {
 	list := ahp.ElementsOf(ahp.RawOf(result, "snapshot", "state", "inputNeeded"))
 	return slices.ContainsFunc(list, func(e ahp.Member) bool { return ahp.TextOf(e.Raw, "id") == a.answer.Question })

@@ -63,7 +63,6 @@ func (b *blocklist) has(open routing.Open) (reason string, yes bool) {
 	return kickedReason + ", until " + until.UTC().Format(time.RFC3339), true
 }
 
-// kickedReason is the close reason for a kicked client.
 const kickedReason = "the host's owner does not want this client"
 
 // A kick names the connections to end: a connection id or a subject.
@@ -88,7 +87,6 @@ func (k *kick) names(open *routing.Open) bool {
 	return k.Conn == open.ID || k.Subject != "" && k.Subject == open.Subject
 }
 
-// endPreview ends the preview that is the target.
 func (k *kick) endPreview(a *Agent) (ended int, err error) {
 	ended = a.live.previews.end(func(one *openPreview) bool { return one.ID == k.Preview })
 	if ended == 0 {

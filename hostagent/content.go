@@ -150,7 +150,6 @@ func (c *hostConn) read(ctx context.Context, channel, uri string) ([]byte, error
 	return c.ask(ctx, "canvasReadResource", map[string]string{"channel": channel, "uri": uri})
 }
 
-// errTooManyAsks reports that maxAsks requests are pending.
 var errTooManyAsks = errors.New("too many pending requests of the host-agent")
 
 // add records a request. It returns false if there is no room.

@@ -44,7 +44,6 @@ type cachedFrame struct {
 
 func (c *cachedFrame) is(message []byte) bool { return c != nil && bytes.Equal(c.message, message) }
 
-// byHash returns the entry for a message's hash.
 func (f *frameCache) byHash(message []byte) *atomic.Uint32 {
 	return &f.slots[maphash.Bytes(frameSeed, message)%uint64(len(f.slots))]
 }

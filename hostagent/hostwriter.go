@@ -266,7 +266,6 @@ func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, e
 	return decision, nil
 }
 
-// errBadMessage reports invalid JSON-RPC.
 var errBadMessage = errors.New("not a JSON-RPC message")
 
 // answerClient queues a gate's answer for the client, or gives it to the host-agent's own request.

@@ -13,7 +13,8 @@ import (
 
 // A clientLine carries a hostConn's messages to its client. On a sealed connection, it seals them.
 // A client may move to a different relay; its hostConn then keeps its clientLine, whose field now
-// points to the new connection (see move).
+// points to the new connection (see move). Methods with the name of a method of
+// [routing.AgentConn] do the same on the present connection.
 type clientLine struct {
 	seal *sealing // seals and opens messages; nil if the host is not sealed
 
@@ -43,7 +44,7 @@ func (l *clientLine) Opened() error {
 	return l.now.Load().Opened()
 }
 
-// Ready is [routing.AgentConn.Ready]. The caller holds the connection's order.
+// The caller of Ready holds the connection's order.
 func (l *clientLine) Ready() {
 	l.ready = true
 	if l.moving.Load() == nil {
@@ -51,7 +52,7 @@ func (l *clientLine) Ready() {
 	}
 }
 
-// FromHost is [routing.AgentConn.FromHost]. The caller holds the connection's order.
+// The caller of FromHost holds the connection's order.
 func (l *clientLine) FromHost(message []byte, binary bool, channel []byte) error {
 	due, err := l.Take(message, binary, channel)
 	if due {
@@ -60,7 +61,6 @@ func (l *clientLine) FromHost(message []byte, binary bool, channel []byte) error
 	return err
 }
 
-// FromHostWith is [routing.AgentConn.FromHostWith].
 func (l *clientLine) FromHostWith(message []byte, from, to int) error {
 	if l.seal != nil {
 		return l.FromHost(message, false, nil)
@@ -73,7 +73,7 @@ func (l *clientLine) FromHostWith(message []byte, from, to int) error {
 	return l.now.Load().FromHostWith(message, from, to)
 }
 
-// Take is [routing.AgentConn.Take]. The caller holds the connection's order.
+// The caller of Take holds the connection's order.
 func (l *clientLine) Take(message []byte, binary bool, channel []byte) (due bool, err error) {
 	m := l.moving.Load()
 	if l.seal != nil && (binary || len(channel) == 0 || m != nil) {
@@ -89,7 +89,7 @@ func (l *clientLine) Take(message []byte, binary bool, channel []byte) (due bool
 	return l.now.Load().Take(message, binary, channel)
 }
 
-// Notify is [routing.AgentConn.Notify]. The caller holds the connection's order.
+// The caller of Notify holds the connection's order.
 func (l *clientLine) Notify(row []*routing.Notification) (taken int, due bool, err error) {
 	switch {
 	case l.moving.Load() != nil:
@@ -106,10 +106,8 @@ func (l *clientLine) Notify(row []*routing.Notification) (taken int, due bool, e
 	return len(row), false, nil
 }
 
-// Send is [routing.AgentConn.Send].
 func (l *clientLine) Send() { l.now.Load().Send() }
 
-// HeldBack is [routing.AgentConn.HeldBack].
 func (l *clientLine) HeldBack() bool {
 	if m := l.moving.Load(); m != nil {
 		return m.full()
@@ -117,17 +115,14 @@ func (l *clientLine) HeldBack() bool {
 	return l.now.Load().HeldBack()
 }
 
-// Wait is [routing.AgentConn.Wait].
 func (l *clientLine) Wait(done <-chan struct{}) error {
 	return l.follow(done, false, func(conn *routing.AgentConn) error { return conn.Wait(done) })
 }
 
-// WaitToAnswer is [routing.AgentConn.WaitToAnswer].
 func (l *clientLine) WaitToAnswer(done <-chan struct{}) error {
 	return l.follow(done, false, func(conn *routing.AgentConn) error { return conn.WaitToAnswer(done) })
 }
 
-// Reserve is [routing.AgentConn.Reserve].
 func (l *clientLine) Reserve(done <-chan struct{}, bytes int) error {
 	return l.follow(done, true, func(conn *routing.AgentConn) error {
 		l.reserved = conn
@@ -135,7 +130,6 @@ func (l *clientLine) Reserve(done <-chan struct{}, bytes int) error {
 	})
 }
 
-// Unreserve is [routing.AgentConn.Unreserve].
 func (l *clientLine) Unreserve() {
 	if l.reserved != nil {
 		l.reserved.Unreserve()
@@ -172,10 +166,8 @@ func (l *clientLine) follow(done <-chan struct{}, line bool, wait func(*routing.
 	}
 }
 
-// Flushed is [routing.AgentConn.Flushed].
 func (l *clientLine) Flushed() error { return l.now.Load().Flushed(false) }
 
-// Close is [routing.AgentConn.Close].
 func (l *clientLine) Close(code ahp.CloseCode, reason string) {
 	if l.seal != nil {
 		l.seal.close(code, reason)
@@ -185,7 +177,7 @@ func (l *clientLine) Close(code ahp.CloseCode, reason string) {
 	l.now.Load().Close(code, reason)
 }
 
-// Abort is [routing.AgentConn.Abort]. The relay does not learn the reason for a sealed connection.
+// The relay does not learn the reason for a sealed connection.
 func (l *clientLine) Abort(code ahp.CloseCode, reason string) {
 	if l.seal != nil {
 		l.seal.silence()
@@ -195,10 +187,9 @@ func (l *clientLine) Abort(code ahp.CloseCode, reason string) {
 	l.now.Load().Abort(code, reason)
 }
 
-// Relay is [routing.AgentConn.Relay].
 func (l *clientLine) Relay() string { return l.now.Load().Relay() }
 
-// Probe is [routing.AgentConn.Probe]. A client on the move gets hurryTime to arrive instead.
+// A client on the move gets hurryTime to arrive instead.
 func (l *clientLine) Probe() {
 	if m := l.moving.Load(); m != nil {
 		m.hurry()
@@ -215,7 +206,7 @@ func (l *clientLine) stop() {
 	l.endMove()
 }
 
-// Report is [routing.AgentConn.Report]. Relays receive no report about a sealed
+// Relays receive no report about a sealed
 // connection.
 func (l *clientLine) Report(report func() routing.Report) {
 	if l.seal == nil {

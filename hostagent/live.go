@@ -83,7 +83,6 @@ type live struct {
 	away    *simplelru.LRU[viewer, map[string]shown]
 }
 
-// A viewer is a client with its authority.
 type viewer struct{ subject, clientID, authority string }
 
 // shown records a canvas that was visible to a client when its connection
@@ -94,7 +93,6 @@ type shown struct {
 	until  time.Time
 }
 
-// A canvasStream is a byte stream to a canvas.
 type canvasStream struct {
 	*routing.ByteConn
 	open  routing.Open

@@ -14,14 +14,12 @@ import (
 // A Notify selects the events for notifications.
 type Notify string
 
-// Values of Notify.
 const (
 	NotifyOff   Notify = "off"   // no events
 	NotifyNeeds Notify = "needs" // events that need a person
 	NotifyAll   Notify = "all"   // also events of agents that finished or failed
 )
 
-// Times of reports.
 const (
 	// noticeEvery is the interval in which open events are reported again, in case a relay
 	// has lost them.

@@ -201,7 +201,6 @@ func (p *previews) none() bool {
 	return len(p.open) == 0
 }
 
-// errNoPreview reports a closed preview.
 var errNoPreview = &liveError{http.StatusGone, "the preview is closed"}
 
 // A liveError is an access error with its HTTP status.

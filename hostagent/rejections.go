@@ -62,7 +62,6 @@ func newRejections() *rejections {
 	}, []string{"action", "client"})}
 }
 
-// client returns the label for a client's name.
 func (r *rejections) client(name string) string {
 	if name == "" || len(name) > rejectedName || !isPlain(name) {
 		return otherClient

@@ -7,7 +7,6 @@ import (
 	"syscall"
 )
 
-// inodeOf returns an open file's inode.
 func inodeOf(f *os.File) (uint64, bool) {
 	info, err := f.Stat()
 	if err != nil {

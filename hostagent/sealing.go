@@ -227,7 +227,6 @@ func (s *sealing) admitted(a *sealed.Authority) error {
 // errParcels reports that incomplete messages of clients take too much memory.
 var errParcels = errors.New("too many long messages for the host at once")
 
-// errUnsealed reports an unsealed message on a sealed connection.
 var errUnsealed = errors.New("a message that is not sealed")
 
 // open opens a record from the client. If the record completes an AHP message, open returns
@@ -311,7 +310,6 @@ type sealedAsk struct {
 	sealed.Subscription
 }
 
-// A sealedAnswer is the answer to a sealedAsk.
 type sealedAnswer struct {
 	ID      int64        `json:"id"`
 	Devices []DeviceInfo `json:"devices,omitzero"`
@@ -365,7 +363,6 @@ func (s *sealing) ask(body []byte) error {
 	return nil
 }
 
-// removedReason is the close reason for a removed device.
 const removedReason = "this device, or one that has admitted it, has been removed from the host"
 
 // removeDevice removes a device, or a grant by its serial, durably. The caller then calls
@@ -378,7 +375,6 @@ func (s *seals) removeDevice(what string, owner bool) error {
 	return nil
 }
 
-// endRemoved ends the connections of removed devices.
 func (s *seals) endRemoved() {
 	s.endAll(func(seal *sealing) bool { return s.removedOf(seal.device) }, ahp.CloseTokenEnded, removedReason)
 }

@@ -96,7 +96,6 @@ func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, er
 	return SealedLink{id, s.agent.host, base64.RawURLEncoding.EncodeToString(host[:]), keys, s.agent.cfg.Sealed.Console, made.End}, nil
 }
 
-// linkSubject returns the subject of a link's device.
 func linkSubject(device sealed.Fingerprint) string { return "link-" + device.String()[:10] }
 
 // keepLink stores the device of a new link, and removes expired links.

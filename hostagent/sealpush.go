@@ -194,7 +194,6 @@ type signedNote struct {
 // including the encryption's overhead.
 const maxNote = 3900
 
-// A pending is an event to be reported.
 type pending struct {
 	event *notice.Event // the event; nil if it has ended
 	asked vaultAsked    // the event's record; only its ID if the event needs no person

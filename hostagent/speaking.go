@@ -134,7 +134,6 @@ func (s *speaker) next() (ahp.Envelope, error) {
 	}
 }
 
-// quoted returns a text in JSON.
 func quoted(text string) []byte {
 	data, _ := json.Marshal(text) // a string always encodes
 	return data

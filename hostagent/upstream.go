@@ -348,7 +348,6 @@ func (e *skippedError) Error() string {
 	return fmt.Sprintf("%v: %v of %d bytes; want at most %d", errTooBig, e.env.Kind, e.size, e.limit)
 }
 
-// Unwrap returns errTooBig.
 func (e *skippedError) Unwrap() error { return errTooBig }
 
 func isSkipped(err error) bool {

@@ -305,7 +305,6 @@ type delivering struct {
 // A heldError reports that the host answers but does not accept an item.
 type heldError struct{ error }
 
-// Unwrap returns the reason.
 func (e *heldError) Unwrap() error { return e.error }
 
 // errLost reports that the connection to the host ended after an item was sent and before
@@ -363,7 +362,6 @@ func (w *waitingItems) readers(devices []waitbook.Device) (list []WaitingDevice)
 	return list
 }
 
-// idOf returns the ID of a session in the author's items.
 func (d *delivering) idOf(session string) string {
 	if d.items.sealed() {
 		return waiting.BlindID(d.items.book.Blind(d.open.Subject), session)

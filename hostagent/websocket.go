@@ -81,7 +81,6 @@ const (
 	opPong         = 10
 )
 
-// A frameHeader is the decoded header of a frame.
 type frameHeader struct {
 	opcode byte
 	fin    bool

@@ -25,7 +25,6 @@ type block struct {
 	places map[uint64]int // from body number to index in bodies
 }
 
-// A blockBody is a body's place in a block.
 type blockBody struct {
 	number     uint64
 	start, end int // offsets in data

@@ -32,7 +32,6 @@ type channel struct {
 	forgotten bool // the channel was removed from the table: bodies may still refer to it, but no relay is asked to subscribe
 }
 
-// A channelLink is a channel's state on one link.
 type channelLink struct {
 	link    *agentLink
 	watched bool   // the relay was asked to subscribe

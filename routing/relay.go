@@ -62,7 +62,6 @@ type ClientConn interface {
 // An Event is a host-agent's report about a client's connection.
 type Event int
 
-// The events.
 const (
 	Opened  Event = iota // the host accepts messages
 	Ready                // the host has accepted the client's initialize or reconnect
@@ -433,7 +432,6 @@ func (r *RelayEnd) live(number uint64) *RelayConn {
 	return nil
 }
 
-// eventRecord returns a handler that reports an event to the client's connection.
 func eventRecord(e Event) relayHandler {
 	return func(r *RelayEnd, number uint64, _ *link.Fields) error {
 		if c := r.live(number); c != nil {

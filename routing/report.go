@@ -39,7 +39,6 @@ type Count struct {
 	N     int64  `json:"n"`     // above zero
 }
 
-// Bounds of reports.
 const (
 	// MaxReport bounds a report, in bytes of JSON.
 	MaxReport = 32 << 10

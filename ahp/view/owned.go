@@ -188,7 +188,6 @@ func (h *Host) ContentOf(uri string) []string { return h.naming(uri, Content) }
 // Hinted returns the channels in which a tool or client claims to use a URI.
 func (h *Host) Hinted(uri string) []string { return h.naming(uri, Hint) }
 
-// naming returns the channels that name a URI as this thing.
 func (h *Host) naming(uri string, thing Thing) (list []string) {
 	uri = h.key(uri)
 	h.mu.Lock()

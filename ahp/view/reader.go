@@ -81,7 +81,6 @@ func tree(rules []rule) *node {
 	return root
 }
 
-// at returns the node at a path's end.
 func (n *node) at(path string) *node {
 	for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '.' }) {
 		name, kind, array := strings.Cut(name, "[")

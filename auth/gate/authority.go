@@ -77,7 +77,6 @@ func no(format string, args ...any) *refusal {
 	return &refusal{ahp.CodePermissionDenied, fmt.Sprintf(format, args...)}
 }
 
-// Refusals.
 var (
 	noMethod = no("this token does not allow this method")
 	noCase   = no("a key differs only in case from a key of AHP")

@@ -192,7 +192,6 @@ func (f *fileReach) namedObjection(uri string, revision bool) error {
 	return nil
 }
 
-// errUnnamed reports content that the host has not named on this connection.
 var errUnnamed = errors.New("the host has not named it on this connection")
 
 // fileObjection returns the reason why a file is out of reach: a rule does not match the

@@ -8,7 +8,6 @@ import (
 // A Verdict is the result of a gate's judgement.
 type Verdict int
 
-// The verdicts.
 const (
 	Pass    Verdict = iota // the message continues unchanged
 	Answer                 // the message is dropped; its sender gets Decision.Message, if any

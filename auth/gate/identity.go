@@ -35,7 +35,6 @@ var RefusalClasses = []string{RefusedClientID, RefusedGreeting, RefusedClientFil
 // A Reverse selects when a host may request files from a client.
 type Reverse int
 
-// Reverse values.
 const (
 	ReverseAlone  Reverse = iota // until another subject that may make agents act has connected
 	ReverseAlways                // always: the client's token permits it

@@ -74,7 +74,6 @@ func (r *reach) allowsNext(channel []byte) bool {
 
 func (r *reach) allows(uri string) bool { return r.objection(uri) == nil }
 
-// errOut reports a URI that is out of reach.
 var errOut = errors.New("out of reach")
 
 // objection returns the reason why a URI is out of reach, or nil. In reach are URIs that

@@ -58,7 +58,6 @@ const (
 	fromEarlier    = "earlier connection"
 )
 
-// lacks reports whether the client is known to lack a capability.
 func (d *declared) lacks(c capability) bool { return d.known && d.flags&c == 0 }
 
 // asksForProgress reports whether params have a progressToken, with which MCP clients

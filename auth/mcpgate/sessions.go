@@ -78,7 +78,6 @@ type channel struct {
 	used  bool          // a request has passed on it
 }
 
-// served returns a channel's capabilities, and whether it is ready.
 func (ch *channel) served() (all surface, ready bool) {
 	for _, p := range ch.named {
 		if p.ready() {

@@ -28,7 +28,6 @@ const (
 	seenEvery = time.Minute // a device's last visit is recorded with this precision
 )
 
-// Bounds.
 const (
 	maxName       = 128  // bytes of names that devices claim
 	maxPolled     = 1024 // requests with a known time of the next allowed poll

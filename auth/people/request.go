@@ -20,7 +20,6 @@ import (
 // A Kind says whether a device or a host-agent requests access.
 type Kind string
 
-// The kinds.
 const (
 	OfDevice Kind = "device" // a browser or a command-line client, which will act for the approving person
 	OfHost   Kind = "host"   // a host-agent, whose host the approving person names

@@ -39,7 +39,6 @@ type Answer struct {
 // A Result is what has become of an answer.
 type Result string
 
-// The results.
 const (
 	Given     Result = "given"     // the host has received it
 	Answered  Result = "answered"  // another person answered first

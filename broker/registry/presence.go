@@ -36,7 +36,6 @@ import (
 
 func leaseSubject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.lease" }
 
-// leaseSubjectOf returns the subject of lease requests to one relay.
 func leaseSubjectOf(tenant, host, relay string) string {
 	return leaseSubject(tenant, host) + "." + relay
 }
@@ -141,7 +140,6 @@ func (r leaseRequest) check() error {
 	return errors.New("op is neither hold nor release")
 }
 
-// A leaseResult is the result of a request.
 type leaseResult string
 
 const (

@@ -233,7 +233,6 @@ func (rs *relaySessions) losePreviousLocked(previous []string, now time.Time) {
 	}
 }
 
-// loseLocked marks a relay as crashed.
 func (rs *relaySessions) loseLocked(instance, why string, now time.Time) {
 	if _, known := rs.gone[instance]; known {
 		return

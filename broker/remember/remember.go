@@ -16,7 +16,6 @@ import (
 // tenant.
 func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.remember" }
 
-// Bounds.
 const (
 	MaxContent = 256 << 10 // bytes of a record's content before sealing
 	MaxRecords = 1024      // records of a host
@@ -83,7 +82,6 @@ func isKeyID(id string) bool {
 // An Op is what a request asks for.
 type Op string
 
-// The operations.
 const (
 	Put   Op = "put"   // store Record
 	Get   Op = "get"   // return the record with ID

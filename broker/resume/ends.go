@@ -32,7 +32,6 @@ type RelayConfig struct {
 	MaxStreams int           // most streams of one person, and most of the person's carriers in the handshake
 }
 
-// A personStream is a Stream with the person it belongs to.
 type personStream struct {
 	*Stream
 	person string

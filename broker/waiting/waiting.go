@@ -27,7 +27,6 @@ func NewsSubject(tenant, host string) string {
 	return link.HostPrefix(tenant, host) + "ctl.waitingnews"
 }
 
-// Bounds.
 const (
 	MaxContent = 32 << 10 // bytes of an item's content before encryption
 	MaxText    = 16 << 10 // bytes of a message
@@ -175,7 +174,6 @@ func ReadContent(data []byte, session string, idOf func(session string) string) 
 // A State is what has become of an item.
 type State string
 
-// The states.
 const (
 	Done      State = "done"      // the host has accepted it
 	Refused   State = "refused"   // not delivered; the result has the reason
@@ -217,7 +215,6 @@ func Because(state State, why string) Result {
 // An Op is what a request asks for.
 type Op string
 
-// The operations.
 const (
 	List   Op = "list"
 	Report Op = "report"

@@ -12,7 +12,6 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Bounds.
 const (
 	MostNames     = 8
 	MostAddresses = 8

@@ -46,7 +46,6 @@ type upCmd struct {
 	AllowOrigin    []string `help:"Web origins that may connect, with a local token: https://vscode.dev. Default: only editors on this machine." placeholder:"ORIGIN"`
 }
 
-// checked checks the flags' values, and returns the relays.
 func (c *upCmd) checked(home *connect.Home) (*connect.Relays, error) {
 	if err := errors.Join(connect.CheckOrigins(c.AllowOrigin), connect.CheckListen(c.Listen)); err != nil {
 		return nil, err

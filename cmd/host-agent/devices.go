@@ -84,7 +84,6 @@ func waits(w hostagent.PairingRequest) string {
 	return fmt.Sprintf("%s waits: %s (%s, %s). Compare these words with the device, then run host-agent devices --confirm=%s", named(w.Name), w.Words, w.Subject, w.Level.Level(), w.Fingerprint)
 }
 
-// named returns a device's name for people.
 func named(name string) string {
 	if name == "" {
 		return "A device"

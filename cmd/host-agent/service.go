@@ -20,7 +20,6 @@ import (
 	"ahprelay/hostagent"
 )
 
-// serviceFlags select the service.
 type serviceFlags struct {
 	System bool `help:"Use a machine service, which starts at boot and runs as --run-as. Default: a user service, which starts at login."`
 }

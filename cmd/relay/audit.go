@@ -80,7 +80,6 @@ type auditExportCmd struct {
 	Format  string    `help:"json (one object in each line) or csv." enum:"json,csv" default:"json"`
 }
 
-// auditColumns are the CSV columns.
 var auditColumns = []string{"time", "event", "tenant", "host", "subject", "token", "device", "conn", "address", "code", "reason", "detail", "count"}
 
 // Run prints the selected lines, and stops where the chain is broken.

@@ -107,7 +107,6 @@ func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) 
 	return relay, err
 }
 
-// A runningHost is the demo's host.
 type runningHost struct {
 	upstream hostagent.Upstream
 	stop     func()

@@ -20,7 +20,6 @@ type limitFlags struct {
 	LimitFailures int            `help:"Requests without a valid token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
 }
 
-// limitNames maps a limit's name to its field.
 var limitNames = map[string]func(*admission.Limit) *int{
 	"connections": func(l *admission.Limit) *int { return &l.Connections },
 	"pending":     func(l *admission.Limit) *int { return &l.Pending },

@@ -129,7 +129,6 @@ func readTokenFile(ctx context.Context, path string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// named describes a revocation.
 func named(r auth.Revocation) string {
 	switch {
 	case r.Token != "":

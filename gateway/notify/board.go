@@ -22,7 +22,6 @@ const (
 // A Change says how an event has changed.
 type Change string
 
-// Change values.
 const (
 	Raised    Change = "event"     // the event is new
 	Withdrawn Change = "withdrawn" // the event is no longer open
@@ -51,7 +50,6 @@ type Board struct {
 
 type hostKey struct{ tenant, host string }
 
-// hostEvents holds a host's events.
 type hostEvents struct {
 	instance string
 	seq      uint64                  // number of the last report that this relay received
@@ -404,7 +402,6 @@ func (b *Board) Heard(tenant, host string) bool {
 	return h != nil && h.instance != ""
 }
 
-// knowsOpen reports whether the Board has all open events of the host.
 func (b *Board) knowsOpen(tenant, host string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

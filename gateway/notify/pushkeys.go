@@ -21,7 +21,6 @@ func newPushKey() (*PushKey, error) {
 	return &PushKey{public, private}, err
 }
 
-// pushKeysRecord is the record of the keys for push services.
 const pushKeysRecord = "push.keys"
 
 // A pushKeyring holds the keys for push services, which relays share.

@@ -154,7 +154,6 @@ func (t *Target) keep(old *Target) {
 	}
 }
 
-// serverOf returns the scheme and host of a URL.
 func serverOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -206,7 +205,6 @@ func (t *Target) decrypts(p *notice.Push) bool {
 // A Result classifies a delivery attempt.
 type Result string
 
-// Result values.
 const (
 	Delivered Result = "ok"
 	Retry     Result = "retry"

@@ -53,7 +53,6 @@ type Config struct {
 	Log       *slog.Logger       // required
 }
 
-// A hostKey names a host.
 type hostKey struct{ tenant, host string }
 
 // A Keeper gives a relay access to the stored records. It is safe for concurrent use.

@@ -28,7 +28,6 @@ import (
 // compression.
 type Compression string
 
-// Values of Compression.
 const (
 	CompressFar Compression = "far" // clients at least farAway, or at an unknown distance; the default
 	CompressAll Compression = "all"

@@ -27,7 +27,6 @@ import (
 // A Mode selects the content that relays keep.
 type Mode string
 
-// Values of Mode.
 const (
 	Off    Mode = "off"    // relays keep nothing; existing records are removed
 	Titles Mode = "titles" // relays keep the list of sessions
@@ -335,7 +334,6 @@ func (k *Keeper) Run(ctx context.Context, relay Ask) {
 	}
 }
 
-// nextAt returns the time of the next step.
 func (k *Keeper) nextAt(checked time.Time) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -395,7 +393,6 @@ func (k *Keeper) ask(ctx context.Context, r *remember.Request) (remember.Answer,
 	return k.relay.Do(ctx, k.cfg.Instance, r)
 }
 
-// listContent is the content of the list's record.
 type listContent struct {
 	Sessions []map[string]json.RawMessage `json:"sessions"`
 	Kept     map[string]string            `json:"kept"`
@@ -664,7 +661,6 @@ func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
 // A readError reports that a session could not be read, and that the connection may be unusable.
 type readError struct{ error }
 
-// Unwrap returns the reason.
 func (e *readError) Unwrap() error { return e.error }
 
 // postpone schedules another attempt for a session that could not be read. It delays no other

@@ -21,7 +21,6 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// keyFile is the JSON of the file with the keys.
 type keyFile struct {
 	Runs    uint64   `json:"runs"` // how often the host-agent has started
 	Key     []byte   `json:"key"`
@@ -124,7 +123,6 @@ func (r *keyring) saveLocked() error {
 	return nil
 }
 
-// seal returns a new version of a record.
 func (r *keyring) seal(id string, content []byte, at time.Time) (*remember.Record, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

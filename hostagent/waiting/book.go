@@ -64,7 +64,6 @@ func (d Device) equal(o Device) bool {
 // A Stage is the last step that an entry records.
 type Stage string
 
-// The stages.
 const (
 	Creating Stage = "creating"
 	Sending  Stage = "sending"

@@ -235,7 +235,6 @@ func (e *AnsweredError) Error() string {
 	return "already answered by " + e.By
 }
 
-// action returns the action that answers the question.
 func (q *question) action(e *notice.Event, said Reply) (map[string]any, error) {
 	option, chosen := notice.Option{}, false
 	for _, o := range e.Options {

@@ -21,7 +21,6 @@ import (
 // A Mode selects what keeps the machine awake.
 type Mode string
 
-// Values of Mode.
 const (
 	Working   Mode = "working"   // running turns
 	Connected Mode = "connected" // running turns, and connected people with the level talk or higher

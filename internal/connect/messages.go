@@ -48,7 +48,6 @@ const (
 // keepBuffer is the largest buffer kept for the next message, in bytes.
 const keepBuffer = 64 << 10
 
-// errBinary reports a binary message.
 var errBinary = errors.New("binary message; AHP messages are text")
 
 func readMessage(ws *websocket.Conn, buf *bytes.Buffer) ([]byte, error) {

@@ -26,7 +26,6 @@ type Pairing struct {
 	Viewer string // secret of the link's viewer, see sealed.NewViewer
 }
 
-// pairingFile is the JSON of a pairing's file.
 type pairingFile struct {
 	Relay  string   `json:"relay"`
 	Host   string   `json:"host"`

@@ -270,7 +270,6 @@ func (u *upstream) close(code ahp.CloseCode, reason string) {
 	closeWS(ws, code, reason)
 }
 
-// currentToken returns the current leg's token.
 func (u *upstream) currentToken() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -30,7 +30,6 @@ const (
 	maxGreeting = 16 << 10
 )
 
-// suite is the Noise cipher suite.
 var suite = noise.NewCipherSuite(noise.DH25519, noise.CipherAESGCM, noise.HashSHA256)
 
 // errTurn reports a handshake message in a wrong order.

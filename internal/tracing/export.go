@@ -156,7 +156,6 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return err
 }
 
-// Shutdown closes the connections.
 func (e *exporter) Shutdown(context.Context) error {
 	e.http.CloseIdleConnections()
 	return nil

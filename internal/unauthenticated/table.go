@@ -99,7 +99,6 @@ func (t *Table) waitLocked(c *Entry, idle bool) {
 	prio.Fix(&t.most, c.group.index)
 }
 
-// unwaitLocked reverses waitLocked.
 func (t *Table) unwaitLocked(c *Entry) {
 	c.group.waiting.Remove(c.at)
 	c.at = nil

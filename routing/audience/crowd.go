@@ -44,7 +44,6 @@ type Follower interface {
 // A Verdict is the way to send a notification to a crowd.
 type Verdict int
 
-// The verdicts.
 const (
 	ToAll  Verdict = iota // the host's message, unchanged, to all clients
 	ToNone                // not at all

@@ -340,7 +340,6 @@ func named(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// text returns a single value as it is written.
 func (y yamlFile) text(node *yaml.Node) (string, error) {
 	if node = named(node); node.Kind != yaml.ScalarNode {
 		return "", fmt.Errorf("%s, line %d: want a single value", y.name, node.Line)

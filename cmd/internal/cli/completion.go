@@ -39,7 +39,6 @@ func placesOf(app *kong.Application) (places []place) {
 	return places
 }
 
-// words returns the words allowed at a place.
 func (p *place) words() (words []string) {
 	for _, c := range p.commands {
 		words = append(words, c.Name)
@@ -50,7 +49,6 @@ func (p *place) words() (words []string) {
 	return words
 }
 
-// enumOf returns a flag's values, nil for any value.
 func enumOf(flag *kong.Flag) []string {
 	if flag.Enum == "" {
 		return nil

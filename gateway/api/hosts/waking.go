@@ -238,7 +238,6 @@ func (a *API) WakeFor(who auth.Client, host string) {
 	a.Caller.Audit.Write(line)
 }
 
-// online returns a function that reports whether a host is online.
 func (a *API) online(tenant, host string) func() bool {
 	return func() bool {
 		h, _ := a.Lookup(tenant, host)

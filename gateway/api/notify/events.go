@@ -214,7 +214,6 @@ func (e *eventStream) append(text *strings.Builder, item *notify.Item) {
 	fmt.Fprintf(text, "id: %s-%d\nevent: %s\ndata: %s\n\n", e.api.Instance, item.Seq, item.Change, data)
 }
 
-// say writes a piece of the stream and flushes it.
 func (e *eventStream) say(text string) error {
 	// In tests, the writer supports no deadline.
 	_ = e.control.SetWriteDeadline(time.Now().Add(streamWrite))

@@ -264,7 +264,6 @@ func beginQueued(s *session, chat client.Chat, from int) {
 	}
 }
 
-// waits reports whether a prompt's message waits in the chat.
 func waits(chat client.Chat, p *prompt) bool {
 	return p.queued != "" && slices.ContainsFunc(chat.Queued, func(q client.Queued) bool { return q.ID == p.queued })
 }

@@ -325,7 +325,6 @@ func (q *question) elicit() []byte {
 	return text
 }
 
-// answer returns the type of a field's value.
 func (f *field) answer() string {
 	switch f.Kind {
 	case "single-select":

@@ -8,7 +8,6 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// A session is an open session.
 type session struct {
 	door *Door
 	id   string // the address at the host

@@ -92,7 +92,6 @@ func (v *terminal) load() {
 	}
 }
 
-// errNoHost reports that there is no connection to the host yet.
 var errNoHost = errors.New("there is no connection to the host")
 
 func (v *terminal) subscribe() (state json.RawMessage, seq int64, err error) {

@@ -59,7 +59,6 @@ type Door struct {
 	closed  bool
 }
 
-// A host is a connection to a host.
 type host struct {
 	*client.Client
 	mu      sync.Mutex
