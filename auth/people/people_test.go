@@ -1,6 +1,7 @@
 package people
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -359,7 +360,7 @@ func TestForeignPollsSlowNobodyDown(t *testing.T) {
 
 // TestRequestEndsWithItsTime polls a request from its beginning to its end. The request must be
 // pending, then approved, also for a device whose answer was lost, and unknown after the device's
-// removal and after its time. A host-agent's request must be approved once.
+// removal and after its time. A host-agent whose answer was lost must get the same credential again.
 func TestRequestEndsWithItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, who := newDirectory(t), owner()
@@ -371,11 +372,13 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		poll := func(secret, key string, want error) {
+		poll := func(secret, key string, want error) Approval {
 			t.Helper()
-			if _, _, err := d.Poll(r.ID, secret, key); !errors.Is(err, want) {
+			got, _, err := d.Poll(r.ID, secret, key)
+			if !errors.Is(err, want) {
 				t.Errorf("poll: %v; want %v", err, want)
 			}
+			return *cmp.Or(got.Approved, &Approval{})
 		}
 		poll(r.Secret, key, ErrPending)
 		poll(r.Secret, key, ErrSlowDown)
@@ -414,8 +417,13 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 		if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code, Host: "desk"}); err != nil {
 			t.Fatal(err)
 		}
-		poll(r.Secret, key, nil)
+		first := poll(r.Secret, key, nil)
 		time.Sleep(PollEvery)
+		if again := poll(r.Secret, key, nil); first.Credential == "" || again.Credential != first.Credential || !again.Issued.Equal(first.Issued) {
+			t.Errorf("the second answer has the credential %q of %v; want %q of %v", again.Credential, again.Issued, first.Credential, first.Issued)
+		}
+		poll(r.Secret, newKey(t), ErrNone)
+		time.Sleep(RequestTTL)
 		poll(r.Secret, key, ErrGone)
 
 		if r, err = d.Ask(Request{Kind: OfDevice, Key: key}); err != nil {

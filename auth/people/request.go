@@ -56,6 +56,10 @@ type Approval struct {
 	Device  string `json:"device,omitempty"` // the approving device; "": none
 	Host    string `json:"host,omitempty"`   // the host's name, for a host-agent
 
+	// For a host-agent that has been answered: the ID and time of its credential.
+	Credential string    `json:"credential,omitempty"`
+	Issued     time.Time `json:"issued,omitzero"`
+
 	Access  auth.Access   `json:"access,omitempty"`  // maximum level of a device; "": its person's
 	Origins []auth.Origin `json:"origins,omitempty"` // the grants of the approving person or device
 }
@@ -262,8 +266,9 @@ func (d *Directory) Asked(id, secret string) (key string, err error) {
 }
 
 // Poll returns an approved request. The caller must present its secret, and the thumbprint of
-// the proved key. For a device, it also returns the new device, and does so again until the request's time ends, because
-// the answer may be lost. A host-agent's request is returned once.
+// the proved key. For a device, it also returns the new device. It returns the same again until the request's time
+// ends, because the answer may be lost. A host-agent's credential has the same ID and time each time, so
+// that its revocation ends all copies.
 func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err error) {
 	if r, err = d.approved(id, secret, key); err != nil {
 		return r, device, err
@@ -283,16 +288,19 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 	if err != nil {
 		return r, device, err
 	}
-	return r, device, update(d.store, requestPrefix+id, func(old *Request) (*Request, error) {
+	err = update(d.store, requestPrefix+id, func(old *Request) (*Request, error) {
 		switch {
-		case old == nil:
+		case old == nil || old.Approved == nil:
 			return nil, ErrGone
 		case r.Kind == OfDevice:
 			old.Device = device.ID
-			return old, nil
+		case old.Approved.Credential == "":
+			old.Approved.Credential, old.Approved.Issued = rand.Text(), d.now().UTC()
 		}
-		return nil, nil // collected
+		r = *old
+		return old, nil
 	})
+	return r, device, err
 }
 
 // approved returns an approved request for a poll, or an error, see Poll.

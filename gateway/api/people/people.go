@@ -340,14 +340,18 @@ func (a *access) servePoll(w http.ResponseWriter, r *http.Request) {
 		a.giveAccess(w, r, device)
 		return
 	}
-	e := auth.Enrolment{Tenant: request.Approved.Tenant, Host: request.Approved.Host, Key: hostKey, Expires: time.Now().Add(a.CredentialTTL), Origins: request.Approved.Origins}
+	by := request.Approved
+	e := auth.Enrolment{
+		ID: by.Credential, IssuedAt: by.Issued, Expires: by.Issued.Add(a.CredentialTTL),
+		Tenant: by.Tenant, Host: by.Host, Key: hostKey, Origins: by.Origins,
+	}
 	credential, err := a.Caller.Keys.Tokens().IssueCredential(e)
 	if err != nil {
 		a.Log.Error("credential not issued", "tenant", e.Tenant, "host", e.Host, "error", err)
 		a.refuseGrant(w, r, errors.New("the relay cannot make a credential; see its log"))
 		return
 	}
-	a.Caller.Audit.Write(a.Agents.HostLine("enrol", e, r, "credential; approved by "+request.Approved.Subject))
+	a.Caller.Audit.Write(a.Agents.HostLine("enrol", e, r, "credential; approved by "+by.Subject))
 	authn.WriteJSON(w, http.StatusOK, HostCredential{agentsapi.Credential{Credential: credential, Expires: e.Expires}, e.Tenant, e.Host})
 }
 
