@@ -489,7 +489,7 @@ func (h *hosts) lend(ctx context.Context, tenant, host string) (canvas.Link, fun
 		return canvas.Link{}, nil, canvas.ErrHostAway
 	}
 	link, release, err := h.borrow(ctx, hostKey{tenant, host})
-	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews}, release, err
+	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews, Sealed: link.seals}, release, err
 }
 
 // byToken returns the connected clients of a tenant, by token id.

@@ -15,9 +15,16 @@ import (
 )
 
 // A client requests a canvas ticket while the host-agent is away, and while it is too
-// old. Each error gives this reason.
+// old or its host is sealed. Each error gives this reason.
 func TestRefusedTicketHasAReason(t *testing.T) {
+	for _, sealed := range []bool{false, true} {
+		testRefusedTicket(t, sealed)
+	}
+}
+
+func testRefusedTicket(t *testing.T, sealed bool) {
 	inWorld(t, Config{CanvasDomain: "canvas.example.com"}, func(w *world) {
+		w.seals = sealed
 		ask := func(want string) {
 			t.Helper()
 			env, err := ahp.Peek([]byte(`{"id":1,"method":"relay/canvasTicket","params":{"channel":"ahp-canvas:/c","uri":"ahp-canvas-content:/i/"}}`))
@@ -38,7 +45,11 @@ func TestRefusedTicketHasAReason(t *testing.T) {
 		}
 		ask(canvas.ErrHostAway.Error())
 		w.startAgent(routing.AgentEndConfig{})
-		ask(canvas.ErrOldAgent.Error())
+		if sealed {
+			ask(canvas.ErrSealed.Error())
+		} else {
+			ask(canvas.ErrOldAgent.Error())
+		}
 	})
 }
 

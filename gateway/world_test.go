@@ -46,6 +46,7 @@ type world struct {
 	refuse string // the reason why the host-agent does not connect to the host; empty: it connects
 	silent bool   // the host-agent does not answer requests to connect
 	old    bool   // the host-agent lacks the feature "authority"
+	seals  bool   // the host-agent's host is sealed
 
 	stopAgent func()
 	links     *link.AgentLinks // of the host-agent that was started last
@@ -151,6 +152,9 @@ func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	hello := agent.Hello()
 	if !w.old {
 		hello.Features = []string{link.FeatureAuthority, link.FeatureMove}
+	}
+	if w.seals {
+		hello.Features = append(hello.Features, link.FeatureSealed)
 	}
 	links := link.NewAgentLinks(&w.net, link.AgentLinksConfig{
 		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler),

@@ -175,6 +175,7 @@ type Link struct {
 	Relay    *routing.RelayEnd
 	Canvases bool // the host-agent accepts streams to canvases
 	Previews bool // the host-agent accepts streams to previews
+	Sealed   bool // the host is sealed, so its host-agent accepts neither
 }
 
 // ErrHostAway reports that a host is offline.
@@ -333,6 +334,9 @@ func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	if !link.Canvases || s.Preview && !link.Previews {
 		release()
+		if link.Sealed {
+			return nil, ErrSealed
+		}
 		return nil, ErrOldAgent
 	}
 	tokenEnds := s.TokenExpires()
@@ -351,6 +355,9 @@ func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // ErrOldAgent reports that the host-agent does not support canvases by URL or previews.
 var ErrOldAgent = errors.New("the host-agent is too old for canvases by URL or previews; upgrade it")
+
+// ErrSealed reports that the host is sealed.
+var ErrSealed = errors.New("this host is sealed: it has no canvases by URL and no previews, because the relay would read them")
 
 // MaxAsked is the largest number of concurrent requests about tickets and previews from a
 // client.

@@ -265,6 +265,8 @@ func refusedStatus(ctx context.Context, err error) (int, string) {
 		return http.StatusServiceUnavailable, "The host is offline."
 	case errors.Is(err, ErrOldAgent):
 		return http.StatusNotImplemented, ErrOldAgent.Error()
+	case errors.Is(err, ErrSealed):
+		return http.StatusNotImplemented, ErrSealed.Error()
 	case errors.Is(err, errForNow):
 		return http.StatusServiceUnavailable, err.Error()
 	}
