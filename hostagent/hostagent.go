@@ -127,6 +127,7 @@ type Agent struct {
 	rejections *rejections
 	blocked    blocklist
 
+	run   run             // set by Run
 	life  context.Context // from Run; ends the connections to the host
 	conns sync.WaitGroup  // the connections to the host
 
@@ -240,6 +241,7 @@ func openState(a *Agent) (err error) {
 		if a.seals.vault, err = openVault(a.cfg.StateDir, a.tenant, a.host); err != nil {
 			return err
 		}
+		a.seals.vault.fence = a.fence
 		a.ledger.Seal()
 	}
 	a.awake = awake.New(awake.Config{Mode: cmp.Or(a.cfg.KeepAwake, awake.Never), OnBattery: a.cfg.OnBattery, Log: a.cfg.Log, Changed: keptAwake})
@@ -250,12 +252,12 @@ func openState(a *Agent) (err error) {
 	return err
 }
 
-// acquire waits until this host-agent has the host, and then calls reread.
+// acquire waits until this host-agent has the host, and then calls got.
 func acquire(ctx context.Context, holder *registry.LeaseHolder, a *Agent) error {
 	if err := holder.Acquire(ctx); err != nil {
 		return err
 	}
-	return reread(a)
+	return a.got()
 }
 
 // reread reads the files of the state directory again: a host-agent that had the host until now may
@@ -285,8 +287,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	a.life = life
-	run := a.enter()
-	defer run.close()
+	a.enter()
+	defer func() { a.run.close() }()
 	userJWT, err := a.credentials(ctx)
 	if err != nil && !temporary(err) {
 		return err // fails at the start rather than repeatedly in the background
@@ -308,7 +310,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
-		Previous: run.previous,
+		Previous: a.run.previous,
 		Gone:     func(relays []string) { made.Load().RelaysGone(relays) },
 		Quiet:    func() bool { return !made.Load().Linked() },
 		Trouble:  a.trouble,
@@ -345,7 +347,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		stop(err)
 		return ended(ctx, err)
 	}
-	run.holds()
 	a.cfg.Log.Info("lease acquired")
 	a.seals.showFirstCode()
 	wg.Go(func() { a.serveControl(life) })
@@ -355,7 +356,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = context.Cause(serve)
 	}
 	if a.goodbye(links, holder) {
-		run.released()
+		a.run.released()
 	}
 	stop(err)
 	return ended(ctx, err)

@@ -26,6 +26,10 @@ import (
 // the lease expires. Relays require no proof, because whoever has the host's
 // credentials may take over the host anyway.
 //
+// A host-agent that gets the host while the previous one still runs, for example with
+// --take-over, replaces the file. The previous one notices that before it writes to the
+// state directory: see replaced.
+//
 // The zero runFile has no file, and records nothing.
 type runFile struct {
 	f        *os.File
@@ -48,12 +52,16 @@ const (
 // errRunning reports that a running process holds the file's lock.
 var errRunning = errors.New("a host-agent for this host is already running on this machine")
 
+func runPath(dir, tenant, host string) string {
+	return filepath.Join(dir, "host-agent."+tenant+"."+host+".json")
+}
+
 // openRunFile opens or creates a host's file, and locks it.
 func openRunFile(dir, tenant, host string) (*runFile, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	path := filepath.Join(dir, "host-agent."+tenant+"."+host+".json")
+	path := runPath(dir, tenant, host)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -132,6 +140,21 @@ func (r *runFile) write(instances []string) error {
 	return nil
 }
 
+// replaced returns an error if a successor has replaced the file.
+func (r *runFile) replaced() error {
+	if r == nil || r.f == nil {
+		return nil
+	}
+	own, err := r.f.Stat()
+	if err != nil {
+		return err
+	}
+	if present, err := os.Stat(r.f.Name()); err == nil && !os.SameFile(own, present) {
+		return fmt.Errorf("a different host-agent has the host now: it has replaced %s", r.f.Name())
+	}
+	return nil
+}
+
 // close releases the lock for a successor.
 func (r *runFile) close() { _ = auth.CloseLocked(r.f) }
 
@@ -143,20 +166,36 @@ type run struct {
 }
 
 // enter records that this host-agent starts.
-func (a *Agent) enter() *run {
-	r := &run{runFile: &runFile{}, instance: a.instance, log: a.cfg.Log}
+func (a *Agent) enter() {
+	a.run = run{runFile: &runFile{}, instance: a.instance, log: a.cfg.Log}
 	if a.cfg.StateDir == "" {
-		return r
+		return
 	}
 	file, err := openRunFile(a.cfg.StateDir, a.tenant, a.host)
 	if err != nil {
-		r.check(err)
-		return r
+		a.run.check(err)
+		return
 	}
-	r.runFile = file
-	r.check(r.note(r.instance))
-	return r
+	a.run.runFile = file
+	a.run.check(a.run.note(a.instance))
 }
+
+// got records that this host-agent has the host, and reads the state that a previous one has left. From
+// then on, the previous one writes no state.
+func (a *Agent) got() error {
+	if a.run.f == nil && a.cfg.StateDir != "" { // a host-agent that is running, or stopped by a signal, has the file
+		err := os.Remove(runPath(a.cfg.StateDir, a.tenant, a.host))
+		if err == nil {
+			a.enter()
+		}
+	}
+	a.run.holds()
+	return reread(a)
+}
+
+// fence returns an error if a successor on this machine has the host, so that this host-agent, for
+// example after a SIGCONT, does not write its old state over the successor's. A write that has begun before continues.
+func (a *Agent) fence() error { return a.run.replaced() }
 
 func (r *run) holds() { r.check(r.runFile.holds(r.instance)) }
 

@@ -1,12 +1,20 @@
 package hostagent
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+	"ahprelay/hostagent/remembering"
+	waitbook "ahprelay/hostagent/waiting"
 )
 
 func openRun(t *testing.T, dir string) *runFile {
@@ -111,5 +119,60 @@ func TestForeignRunFileProvesNothing(t *testing.T) {
 		} else {
 			again.close()
 		}
+	}
+}
+
+// TestSupersededHostAgentWritesNoState lets a second host-agent get the host while the first still runs, as after a
+// SIGSTOP, and after --take-over. Then each change at the first must fail and leave the files as they
+// are; the second changes them.
+func TestSupersededHostAgentWritesNoState(t *testing.T) {
+	former, next := openStates(t)
+	changes := func(a *Agent) map[string]error {
+		left, name := newIdentity(t), rand.Text()
+		_, private := a.private.set("ada", "s:/"+name, true, nil)
+		_, keys := a.last.keeper.Keys(gate.NewPolicy(auth.AccessRead, nil, nil, false), remembering.Holder{Rests: []string{name}, End: time.Now().Add(time.Hour)})
+		_, leaves := a.waiting.book.Enter(waitbook.Device{Subject: "ada", ID: name, Keys: base64.RawURLEncoding.EncodeToString(left.Bytes())})
+		return map[string]error{
+			"private": private, "keys": keys, "leaves": leaves,
+			"paired":  pairDevice(t, a.seals.vault, newIdentity(t)),
+			"journal": a.waiting.book.Write(name, waitbook.Entry{Stage: waitbook.Sending}, time.Now()),
+		}
+	}
+	start := func(a *Agent) {
+		a.enter()
+		t.Cleanup(a.run.close)
+		if err := a.got(); err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range changes(a) {
+			if err != nil {
+				t.Errorf("%s: %s: %v; want that the host-agent which has the host changes it", a.instance, what, err)
+			}
+		}
+	}
+	start(former)
+	start(next)
+	files := func() (all string) {
+		list, err := filepath.Glob(filepath.Join(next.cfg.StateDir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range list {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += string(data)
+		}
+		return all
+	}
+	before := files()
+	for what, err := range changes(former) {
+		if err == nil {
+			t.Errorf("%s: the superseded host-agent has changed it; want an error", what)
+		}
+	}
+	if files() != before {
+		t.Error("the superseded host-agent has changed the state directory; want it as its successor left it")
 	}
 }

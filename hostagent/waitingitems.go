@@ -51,7 +51,9 @@ func newWaitingItems(a *Agent) (*waitingItems, error) {
 		return w, nil
 	}
 	var err error
-	w.book, err = waitbook.Open(a.cfg.StateDir, a.tenant, a.host, w.sealed())
+	if w.book, err = waitbook.Open(a.cfg.StateDir, a.tenant, a.host, w.sealed()); err == nil {
+		w.book.Fence = a.fence
+	}
 	return w, err
 }
 

@@ -56,6 +56,7 @@ type Config struct {
 	Mode                   Mode
 	Tenant, Host, Instance string
 	StateDir               string                                          // directory of the keys' file; "": in memory only
+	Fence                  func() error                                    // returns an error if the keys' file belongs to a different host-agent now; may be nil
 	Dial                   func(ctx context.Context) (watch.Socket, error) // required; connects to the host
 	Omits                  func(session string) bool                       // reports whether a session must not be stored; may be nil
 	Renewed                func()                                          // called after a change of the key; must not block; may be nil
@@ -133,7 +134,11 @@ func New(cfg Config) (*Keeper, error) {
 }
 
 func (cfg *Config) openKeyring() (*keyring, error) {
-	return openKeyring(cfg.StateDir, cfg.Tenant, cfg.Host, cfg.Ended != nil)
+	r, err := openKeyring(cfg.StateDir, cfg.Tenant, cfg.Host, cfg.Ended != nil)
+	if err == nil {
+		r.fence = cfg.Fence
+	}
+	return r, err
 }
 
 // Reread reads the file with the keys again, because a previous host-agent may have changed it until
