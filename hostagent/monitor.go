@@ -153,6 +153,9 @@ func (m *monitor) watch(ctx context.Context, ask bool, up func()) error {
 	defer stop()
 	m.mu.Lock()
 	m.sock, m.spoke, m.pongs, m.named = sock, false, false, time.Time{}
+	if ask { // the host may be a different program now
+		m.name, m.speaks = "", ""
+	}
 	m.mu.Unlock()
 	ended := make(chan error, 1)
 	wg.Go(func() { ended <- m.readLoop(sock) })

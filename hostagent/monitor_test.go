@@ -123,6 +123,26 @@ func TestMonitorSeesHost(t *testing.T) {
 	})
 }
 
+// TestVersionsAreOfThePresentHost has a host that reports its versions, and then one at the same address that
+// reports none. The monitor must not announce the versions of the first for the second.
+func TestVersionsAreOfThePresentHost(t *testing.T) {
+	host := &fakeHost{answers: answersVersion}
+	underEyes(t, host, func(w *watched) {
+		w.wantSaid("online, AHP 0.9.0, 0.8.0")
+		w.learn(ahp.InitializeResult{ProtocolVersion: "0.9.0", ServerInfo: []byte(`{"name":"refhost","version":"1.2"}`)})
+		w.wantSaid("online, refhost 1.2, AHP 0.9.0, 0.8.0")
+		time.Sleep(time.Minute)
+		host.crash()
+		host.set(func() { host.down, host.answers = nil, answersAll })
+		time.Sleep(retryMost + identifyTime)
+		if got := w.last(); got != "online" {
+			t.Errorf("the monitor announced %q for a host that reports no versions; want \"online\"", got)
+		}
+		w.learn(ahp.InitializeResult{ProtocolVersion: "0.7.0"})
+		w.wantSaid("online, AHP 0.7.0")
+	})
+}
+
 // TestHungHostIsSilent has a host that stops answering. The monitor must announce it as online and
 // silent, and as online without silence after its next answer.
 func TestHungHostIsSilent(t *testing.T) {
