@@ -299,7 +299,9 @@ func (m *monitor) expectLife() {
 }
 
 // overdue announces that the host is silent if no sign of life has arrived within
-// pingTimeout. Without control frames, a host that has sent nothing yet counts as alive.
+// pingTimeout. Without control frames, a host that has sent nothing yet counts as alive. A check that comes much
+// too late has found this process paused, for example by SIGSTOP: the answer may still be
+// unread, so overdue waits a little longer.
 func (m *monitor) overdue() {
 	m.mu.Lock()
 	since, announced, mute := m.asked, m.silent > 0, m.sock != nil && !m.spoke
@@ -321,6 +323,12 @@ func (m *monitor) overdue() {
 	m.mu.Lock()
 	if m.asked != since {
 		m.mu.Unlock()
+		return
+	}
+	if time.Since(since) > pingTimeout+listenEvery {
+		m.asked = time.Now().Add(listenEvery - pingTimeout)
+		m.mu.Unlock()
+		time.AfterFunc(listenEvery, m.overdue)
 		return
 	}
 	m.silent, m.err = time.Since(since), nil

@@ -143,6 +143,37 @@ func TestVersionsAreOfThePresentHost(t *testing.T) {
 	})
 }
 
+// TestSilenceCountsWhileTheHostAgentRuns pauses the host-agent, as SIGSTOP does, while the monitor waits for
+// an answer. The pause is no silence of the host: the monitor must not announce one before it has had time to
+// read the answer, and must announce it if there is none.
+func TestSilenceCountsWhileTheHostAgentRuns(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		host := &fakeHost{answers: answersVersion}
+		underEyes(t, host, func(w *watched) {
+			w.wantSaid("online, AHP 0.9.0, 0.8.0")
+			host.set(func() { host.mute = true })
+			time.Sleep(pingEvery)
+			synctest.Wait()
+			w.monitor.mu.Lock()
+			w.asked = w.asked.Add(-time.Minute) // the pause
+			w.monitor.mu.Unlock()
+			w.suspect()
+			w.wantSaid()
+			if answers {
+				host.set(func() { host.mute = false })
+				host.all()[0].toUs <- `{"jsonrpc":"2.0","id":1,"result":null}`
+				time.Sleep(time.Minute)
+				w.wantSaid()
+				return
+			}
+			time.Sleep(listenEvery)
+			if got := w.last(); !strings.HasPrefix(got, "online silent for ") {
+				t.Errorf("the monitor announced %q; want that the host is silent", got)
+			}
+		})
+	}
+}
+
 // TestHungHostIsSilent has a host that stops answering. The monitor must announce it as online and
 // silent, and as online without silence after its next answer.
 func TestHungHostIsSilent(t *testing.T) {
