@@ -36,7 +36,8 @@ type Item struct {
 	Event  notice.Event // complete also for a withdrawal
 	At     time.Time
 
-	handled bool // another relay has received the event, and sends its notifications
+	stays   string // with Withdrawn: a subject who may still see the event
+	handled bool   // another relay has received the event, and sends its notifications
 }
 
 // A Board holds the events that a relay knows. It is safe for concurrent use.
@@ -174,7 +175,7 @@ func (b *Board) narrowLocked(before notice.Event, now Item) {
 		}
 	}
 	gone := now
-	gone.Change, gone.Event, gone.handled = Withdrawn, before, true // notifications of the event stay
+	gone.Change, gone.Event, gone.stays = Withdrawn, before, now.Event.Only
 	b.addLocked(gone)
 }
 

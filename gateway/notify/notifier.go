@@ -245,7 +245,7 @@ const afterwards = ".w"
 // notification was or may be sent, and the target's service reports ends, it creates a job
 // that does so.
 func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now time.Time) {
-	if of := n.queue.hostOf(id); of != "" && of != item.Host {
+	if of := n.queue.hostOf(id); of != "" && of != item.Host || p.Subject == item.stays {
 		return // a host could report another host's event IDs
 	}
 	if n.queue.state(id) == waiting && !n.busy[id] {

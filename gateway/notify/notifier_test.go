@@ -388,6 +388,35 @@ func TestDelayedNotificationIsOfTheCurrentQuestion(t *testing.T) {
 	})
 }
 
+// TestNotificationOfAPrivateQuestionIsWithdrawn: ada and eve were notified of a question when its session
+// becomes private to ada. Eve's notification must be withdrawn at once; ada's stays until the question is answered.
+func TestNotificationOfAPrivateQuestionIsWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFixture(t)
+		defer d.stop()
+		d.way(one, nil)
+		eve := ada
+		eve.ID, eve.Subject = "2", "eve"
+		if _, err := d.SetTarget(t.Context(), eve, notify.Target{Kind: notify.Webhook, URL: two}); err != nil {
+			t.Fatal(err)
+		}
+		ask := event(1, notice.Question)
+		d.says([]notice.Event{ask})
+		d.want("127.0.0.1", 1)
+		d.want("127.0.0.2", 1)
+		ask.Only = "ada"
+		d.says([]notice.Event{ask})
+		d.want("127.0.0.1", 1)
+		d.want("127.0.0.2", 2)
+		if body := d.net.got["127.0.0.2"][1].body; !strings.Contains(body, `"withdrawn":true`) {
+			t.Errorf("eve's second notification is %s; want the withdrawal of the first", body)
+		}
+		d.says(nil)
+		d.want("127.0.0.1", 2)
+		d.want("127.0.0.2", 2)
+	})
+}
+
 // TestHostWithdrawsOnlyItsOwnEvents: a second host reports an event with the ID of the first host's
 // question, and then its end. It can know the ID, because clients are shown it. The notification of
 // the first host's question must be sent, and not be withdrawn.
