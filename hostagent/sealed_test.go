@@ -3,6 +3,7 @@ package hostagent
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -179,18 +180,18 @@ func (w *world) openSealedBy(device *sealed.Device, greeting sealed.Greeting) *s
 	return r
 }
 
-// TestSilentClientsLeaveRoomForHandshakes has a person of the relay open more connections to a sealed host than
+// TestSilentClientsLeaveRoomForHandshakes has people of the relay open more connections to a sealed host than
 // it accepts handshakes at a time, and begin none of them. The paired devices of others must still be
 // admitted. When the silent connections have ended, there must be as much room as before.
 func TestSilentClientsLeaveRoomForHandshakes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.openSealed(15)
-		for range 2 {
+		for _, subjects := range []int{1, 7, maxHandshakes / 2} {
 			var silent []*sealedRemote
-			for range 2 * maxHandshakes {
+			for i := range 2 * maxHandshakes {
 				r := &sealedRemote{w: w}
 				var err error
-				if r.conn, err = w.relay.Open(routing.Open{ID: "s", Subject: "mallory", Access: "read", Sealed: true}, r); err != nil {
+				if r.conn, err = w.relay.Open(routing.Open{ID: "s", Subject: fmt.Sprint("mallory", i*subjects/(2*maxHandshakes)), Access: "read", Sealed: true}, r); err != nil {
 					t.Fatal(err)
 				}
 				silent = append(silent, r)
@@ -205,8 +206,8 @@ func TestSilentClientsLeaveRoomForHandshakes(t *testing.T) {
 				}
 				r.mu.Unlock()
 			}
-			if want := 2*maxHandshakes - maxHandshakes/2; refused != want {
-				t.Errorf("of %d silent connections, %d are refused; want %d", len(silent), refused, want)
+			if want := maxHandshakes + 1; refused != want { // one for the device
+				t.Errorf("of %d silent connections of %d subjects, %d are refused; want %d", len(silent), subjects, refused, want)
 			}
 			time.Sleep(handshakeTime + endWithin)
 		}

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -35,7 +36,7 @@ type Sealing struct {
 // Bounds of handshakes.
 const (
 	handshakeTime = 10 * time.Second
-	maxHandshakes = 64 // most handshakes at the same time, including pairings that wait for a person
+	maxHandshakes = 64 // most handshakes at the same time, without pairings that wait for a person
 	maxEarly      = 64 // most messages that are kept for a client before it is admitted
 )
 
@@ -43,38 +44,43 @@ const (
 const (
 	sealedReason = `this host is sealed: pair this device with "ahp-connect pair"`
 	unsealable   = "no valid sealed handshake"
+
+	crowdedReason = "too many sealed handshakes"
 )
 
-// handshakes counts the handshakes in progress, by the relay's subject. A subject may have as many as are
-// free, so that none keeps out the others with handshakes that it does not complete.
+// handshakes has the handshakes in progress, oldest first. While there is no room, a new one takes the place of the
+// oldest of the relay's subject that has most of them, so that no subjects keep out others with handshakes
+// that they do not complete.
 type handshakes struct {
-	mu  sync.Mutex // guards the fields below
-	all int
-	of  map[string]int
+	mu  sync.Mutex // guards the field below
+	all []*sealedConn
 }
 
-// begin counts a new handshake, and reports whether there is room for it.
-func (h *handshakes) begin(subject string) bool {
+// begin adds a handshake, and reports whether there is room for it.
+func (h *handshakes) begin(c *sealedConn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.of[subject] >= maxHandshakes-h.all {
-		return false
+	if len(h.all) >= maxHandshakes {
+		of := map[string]int{}
+		for _, o := range h.all {
+			of[o.open.Subject]++
+		}
+		busiest := slices.MaxFunc(h.all, func(a, b *sealedConn) int { return cmp.Compare(of[a.open.Subject], of[b.open.Subject]) })
+		if of[busiest.open.Subject] <= of[c.open.Subject]+1 {
+			return false
+		}
+		h.all = slices.DeleteFunc(h.all, func(o *sealedConn) bool { return o == busiest })
+		busiest.displaced.Store(true)
+		busiest.end()
 	}
-	if h.of == nil {
-		h.of = map[string]int{}
-	}
-	h.all++
-	h.of[subject]++
+	h.all = append(h.all, c)
 	return true
 }
 
-func (h *handshakes) end(subject string) {
+func (h *handshakes) end(c *sealedConn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.all--
-	if h.of[subject]--; h.of[subject] == 0 {
-		delete(h.of, subject)
-	}
+	h.all = slices.DeleteFunc(h.all, func(o *sealedConn) bool { return o == c })
 }
 
 // seals holds the state of a sealed host.
@@ -102,6 +108,8 @@ type sealedConn struct {
 
 	came chan struct{} // signals that early has grown; capacity 1
 
+	displaced atomic.Bool // a different handshake has taken the place of this one
+
 	seal *sealing // the client's sealed stream; set after the handshake, before other goroutines can see it
 
 	wanted auth.Access // highest level that the client asks for; "": its own level
@@ -119,11 +127,11 @@ func (s *seals) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	c := &sealedConn{agent: a, conn: conn, open: open, log: a.cfg.Log.With("conn", open.ID), life: life, end: end, came: make(chan struct{}, 1)}
 	a.conns.Go(func() {
 		defer end()
-		if !s.handshakes.begin(open.Subject) {
-			conn.Close(ahp.CloseOverloaded, "too many sealed handshakes")
+		if !s.handshakes.begin(c) {
+			conn.Close(ahp.CloseOverloaded, crowdedReason)
 			return
 		}
-		defer s.handshakes.end(open.Subject)
+		defer s.handshakes.end(c)
 		switch {
 		case !open.Sealed || open.Canvas != nil:
 			conn.Close(ahp.CloseForbidden, sealedReason)
@@ -301,6 +309,8 @@ func (c *sealedConn) handshake(ctx context.Context) (arrival *sealed.Arrival, co
 func (c *sealedConn) refuse(err error) {
 	closeCode, reason := ahp.CloseBadMessage, unsealable
 	switch {
+	case c.displaced.Load():
+		closeCode, reason = ahp.CloseOverloaded, crowdedReason
 	case c.life.Err() != nil: // the client has left, or the host-agent stops
 		closeCode, reason = ahp.CloseHostOffline, stoppedReason
 	case errors.Is(err, context.DeadlineExceeded): // the network or this machine may have paused, so the client should try again
@@ -332,6 +342,7 @@ func (c *sealedConn) pair(s *sealing, arrival *sealed.Arrival, code sealed.Code)
 	if err != nil {
 		return err
 	}
+	c.agent.seals.handshakes.end(c)
 	admitted := false
 	if err = s.send(sealed.Pending, nil); err == nil {
 		admitted, err = c.confirm(s, w)
