@@ -51,6 +51,9 @@ export interface LeftPage {
  */
 export class Conflict extends Error {}
 
+/** An item whose success is not known. */
+interface Tried { id: string; content: Content; arrived?: () => void }
+
 /** Data about a host that this device stores: the keys, and the agents for new sessions. */
 interface KeptHost extends WaitingKeys { agents?: Agent[] }
 
@@ -101,7 +104,7 @@ export class Leaving {
   #round = 0; // number of the last request
   #answered = 0; // the request of the newest answer; answers to earlier requests are ignored
   #opened = new Map<string, Content>(); // by host, item and version
-  #tried = new Map<string, { id: string; content: Content }>(); // items that the relay has not confirmed, by the user's choices
+  #tried = new Map<string, Tried>(); // by the user's choices
 
   constructor(page: LeftPage) {
     this.#page = page;
@@ -207,7 +210,12 @@ export class Leaving {
     if (round < this.#answered) return; // on a slow network, the next request may always be under way
     this.#answered = round;
     this.all = all;
-    for (const [what, { id }] of this.#tried) if (all.some((l) => l.item.id === id && (l.result || l.expired || l.item.version > 1))) this.#tried.delete(what);
+    for (const [what, { id, content, arrived }] of this.#tried) {
+      const l = all.find((one) => one.item.id === id);
+      if (!l) continue;
+      arrived?.();
+      if (content.kind !== 'session' && (l.result || l.expired || l.item.version > 1)) this.#tried.delete(what); // the dialog for a session does not hear of its arrival
+    }
     this.revision++;
     this.#page.draw();
   }
@@ -224,18 +232,19 @@ export class Leaving {
 
   /**
    * Leaves an item for a host, and returns its content. wake is the time at which the relay wakes the host; 0
-   * means never. If an attempt to leave the same failed, the relay may have that item: it gets it again.
+   * means never. If an attempt to leave the same failed, the relay may have that item: it gets it again. An error has
+   * arrived, which resolves to true if the relay's list shows later that it has the item.
    */
   async leave(host: string, content: Content, wake = 0): Promise<Content> {
     const { turn, session, ...rest } = content;
     const what = JSON.stringify([host, wake, rest, content.kind === 'session' ? '' : session]);
     const had = this.#tried.get(what);
-    const now = had ?? { id: newId(), content };
+    const now: Tried = had ?? { id: newId(), content };
     this.#tried.set(what, now);
     try {
       await this.#put(host, { id: now.id, version: 1, expires: relayNow() + usualLife * 3_600_000, wake }, now.content);
     } catch (err) {
-      if (!(had && err instanceof Conflict) && !this.all.some((l) => l.item.id === now.id)) throw err; // a conflict with itself, or only the answer was lost
+      if (!(had && err instanceof Conflict) && !this.all.some((l) => l.item.id === now.id)) throw Object.assign(err as Error, { arrived: new Promise<boolean>((resolve) => { now.arrived = () => resolve(true); }) }); // a conflict with itself, or only the answer was lost
     }
     this.#tried.delete(what);
     return now.content;

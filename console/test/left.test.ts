@@ -173,6 +173,24 @@ test('an item whose answer was lost is left once', async () => {
   assert.equal(stored.size, want + 2, 'the relay has one of two items twice');
 });
 
+// Leaves a message at a relay whose answer is lost while its list cannot be read either, and the host takes the message. When the
+// page can read the list, it must learn that the message was left: the editor still has it, and a person would send it again.
+// A session is left again only by a press in its dialog, which must not make a second one.
+test('an item that the host has taken unseen was left', async () => {
+  const { left, relay, stored } = await absentHost();
+  const leaves = [() => left.leave('laptop', { kind: 'message', session: 's:/1', chat: 'c:/1', turn: 't1', text: 'go on' }), () => left.leaveSession('laptop', { provider: 'demo', directory: '', text: 'begin', title: 'begin' }, 0)];
+  for (const leave of leaves) {
+    relay.loses = 'network';
+    const failed: any = await leave().then(() => undefined, (err) => err);
+    relay.loses = '';
+    [...stored.values()].at(-1).result = { state: 'done', version: 1 };
+    await left.read();
+    if (leave === leaves[0]) assert.equal(await Promise.race([failed.arrived, new Promise((r) => { setTimeout(r, 100); })]), true);
+    else await leave();
+  }
+  assert.equal(stored.size, 2);
+});
+
 // Leaves a message at a relay that has it, while only its answer is lost, as when a phone changes its network. The page must learn
 // that the message was left.
 test('an item that has arrived without an answer was left', async () => {

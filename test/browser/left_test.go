@@ -427,3 +427,34 @@ func TestConsoleReportsWhatWasNotDelivered(t *testing.T) {
 	p.click(".log .left [data-do=remove]")
 	p.holds("the item to be removed", "!document.querySelector('.log .left li')")
 }
+
+// TestLostMessageLeavesTheEditorWhenItIsFound leaves a message at a relay whose answer is lost while its list cannot be read
+// either, as when a phone changes its network. The editor must lose the text when the list has the message: a person would send
+// it again.
+func TestLostMessageLeavesTheEditorWhenItIsFound(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startRelayFor(t, stackConfig{still: true})
+	s.host = s.addHost(hostName)
+	s.startAgentThatTakes()
+	s.signIn(p)
+	p.knowsDevices(1)
+	p.openSession("demo:/login")
+	must(t, s.agent.End(syscall.SIGTERM))
+	p.wants("#leave", "Send when back")
+	eval[any](p, `(() => {
+		const plain = window.fetch;
+		window.lost = true;
+		window.fetch = async (address, options) => {
+			const answer = await plain(address, options);
+			if (window.lost && String(address?.url ?? address).includes('waiting')) throw new TypeError('Failed to fetch');
+			return answer;
+		};
+	})(), null`)
+	p.enter("#prompt", "hello there")
+	p.click("#leave")
+	p.wants("#composer-note", "Not left")
+	eval[any](p, "window.lost = false, null")
+	p.holds("the text in the list alone", "document.querySelector('#prompt').value === '' && document.querySelector('.log .left')?.textContent.includes('hello there')")
+	p.wants("#composer-note", "Your message waits")
+}

@@ -6,7 +6,7 @@ import { t } from '../language';
 export interface Leaves {
   busy: boolean;
   why: string; // why the last attempt failed
-  leave(act: () => Promise<unknown> | undefined): Promise<boolean>;
+  leave(act: () => Promise<unknown> | undefined): Promise<boolean>; // after a failure, as long as the item may still have arrived
 }
 
 export function useLeaving(): Leaves {
@@ -15,12 +15,14 @@ export function useLeaving(): Leaves {
   const leave = async (act: () => Promise<unknown> | undefined) => {
     setBusy(true);
     setWhy('');
-    const left = await Promise.resolve(act()).then(() => true, (err: Error) => {
+    const left = await Promise.resolve(act()).then(() => true, (err: Error & { arrived?: Promise<boolean> }) => {
       setWhy(t`Not left: ${err.message}.`);
-      return false;
+      setBusy(false);
+      return err.arrived;
     });
+    if (left) setWhy('');
     setBusy(false);
-    return left;
+    return !!left;
   };
   return { busy, why, leave };
 }
