@@ -272,6 +272,7 @@ func (c *changeset) onBranchLocked(branch string) {
 		Type string          `json:"type"`
 		Meta json.RawMessage `json:"_meta,omitempty"`
 	}{"session/metaChanged", metaOf(s)})
+	s.touchLocked()
 }
 
 // metaOf returns a session's _meta.

@@ -134,6 +134,13 @@ func TestChangesInARepository(t *testing.T) {
 	if got := runGit(t, dir, "status", "--porcelain"); got != "?? mine.txt\n" {
 		t.Errorf("git's status is %q; want only mine.txt, which is not the agent's", got)
 	}
+
+	// The lists of sessions learn of a changed branch.
+	runGit(t, dir, "checkout", "-q", "-b", "later")
+	c.prompt("t4", "a.txt=five")
+	for frame := ""; !strings.Contains(frame, `"root/sessionSummaryChanged"`) || !strings.Contains(frame, `"_meta":{"git":{"branchName":"later"}}`); {
+		frame = c.recv()
+	}
 }
 
 func TestSessionInAWorktree(t *testing.T) {

@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -451,6 +452,8 @@ type summaryChanges struct {
 	ModifiedAt *string  `json:"modifiedAt,omitempty"`
 	Changes    *changes `json:"changes,omitempty"`
 
+	Meta json.RawMessage `json:"_meta,omitempty"`
+
 	// Since 1.0.
 	Chats []chatSummary `json:"chats,omitzero"`
 }
@@ -461,7 +464,7 @@ func (diff summaryChanges) as(o offer) *summaryChanges {
 	if o.version.compare(firstStable) < 0 {
 		diff.Chats = nil
 	}
-	if diff.Title == nil && diff.Status == nil && diff.ModifiedAt == nil && diff.Changes == nil && diff.Chats == nil {
+	if diff.Title == nil && diff.Status == nil && diff.ModifiedAt == nil && diff.Changes == nil && diff.Meta == nil && diff.Chats == nil {
 		return nil
 	}
 	return &diff
@@ -482,6 +485,12 @@ func (s *session) announceChangesLocked() {
 	}
 	if old.Changes == nil || *old.Changes != *now.Changes {
 		diff.Changes = now.Changes
+	}
+	if !bytes.Equal(now.Meta, old.Meta) {
+		diff.Meta = now.Meta
+		if diff.Meta == nil {
+			diff.Meta = json.RawMessage("{}")
+		}
 	}
 	if !slices.Equal(now.Chats, old.Chats) {
 		diff.Chats = now.Chats
