@@ -12,18 +12,19 @@ import (
 
 // A chat is a sequence of turns in a session. The host's lock guards its state.
 type chat struct {
-	session  *session
-	uri      string
-	status   int
-	failed   bool // the last turn has ended with an error
-	modified time.Time
-	turns    []*turn
-	active   *turn    // turn that runs; nil: none
-	seat     *seat    // the agent's conversation for this chat
-	log      *chatLog // nil until it is needed
-	draft    json.RawMessage
-	queued   []pendingMessage
-	steering *pendingMessage
+	session     *session
+	uri         string
+	status      int
+	failed      bool // the last turn has ended with an error
+	interrupted bool // the error is the end of the host's previous run
+	modified    time.Time
+	turns       []*turn
+	active      *turn    // turn that runs; nil: none
+	seat        *seat    // the agent's conversation for this chat
+	log         *chatLog // nil until it is needed
+	draft       json.RawMessage
+	queued      []pendingMessage
+	steering    *pendingMessage
 
 	// Empty for a chat that was created with its session.
 	title         string

@@ -318,6 +318,31 @@ func queueAfterAnError(t *testing.T, unopened bool) {
 	}
 }
 
+// TestQueueWaitsOverARestartAfterAnError starts a host with a message that waits behind an error of the agent. The message could end
+// in the same way, and the next one after the next restart: it must still wait.
+func TestQueueWaitsOverARestartAfterAnError(t *testing.T) {
+	fails := make(chan struct{})
+	agent := newFake(func(ctx context.Context, _ agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+		select {
+		case <-fails:
+		case <-ctx.Done():
+		}
+		return agenthost.End{}, errors.New("the limit of the plan is reached")
+	})
+	dir := t.TempDir()
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "one")
+	c.dispatch(fakeChat, `{"type":"chat/pendingMessageSet","kind":"queued","id":"m","message":{"text":"two"}}`)
+	c.until("chat/pendingMessageSet")
+	close(fails)
+	c.until("chat/error")
+	state := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir)}).chatState()
+	turns, _ := state["turns"].([]any)
+	if list, _ := state["queuedMessages"].([]any); len(list) != 1 || len(turns) != 1 || state["activeTurn"] != nil {
+		t.Errorf("after the restart, %v wait behind %d turns, and the turn %v runs; want one message behind one turn, and no turn", list, len(turns), state["activeTurn"])
+	}
+}
+
 // TestOldQueueStartsNoAgent starts a host with a message that waits since the previous run: two days later, and in a session that is
 // archived. No agent may work on it unseen; it must still wait.
 func TestOldQueueStartsNoAgent(t *testing.T) {

@@ -244,8 +244,8 @@ type Starter interface {
 const maxQueued = 24 * time.Hour
 
 // startAgents calls Start of each agent that is a [Starter], and begins turns with the messages that wait. Older messages, and those of
-// archived sessions, wait for the chat's next turn: no agent works unseen. So do messages whose removal could not be recorded, because the
-// disk is full: the agent would get them again after each restart.
+// archived sessions, wait for the chat's next turn: no agent works unseen. So do messages behind an error of the agent, which each of them
+// could get, and messages whose removal could not be recorded, because the disk is full: the agent would get them again after each restart.
 func (ss *sessionTable) startAgents() {
 	h := ss.host
 	for _, a := range h.cfg.Agents {
@@ -260,7 +260,7 @@ func (ss *sessionTable) startAgents() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, ch := range h.chats {
-		if !h.closed && ch.session.status&statusArchived == 0 && h.cfg.Now().Sub(ch.modified) < maxQueued && ch.waits() && canSaveLocked(ch.session) {
+		if !h.closed && ch.session.status&statusArchived == 0 && h.cfg.Now().Sub(ch.modified) < maxQueued && ch.waits() && (!ch.failed || ch.interrupted) && canSaveLocked(ch.session) {
 			ch.nextLocked() // with a message that has waited since the previous run of the host
 		}
 	}

@@ -430,7 +430,7 @@ func (ch *chat) interruptedLocked() {
 		Part: &errorPart{Kind: "error", Error: TurnError{errorInterrupted, "The host ended during this turn. What the agent had said and done until then is above."}}}
 	t.end(end)
 	ch.turns = append(ch.turns, t)
-	ch.failed, ch.status = true, statusError
+	ch.failed, ch.interrupted, ch.status = true, true, statusError
 	ch.session.status = ch.session.status&statusFlags | ch.session.chatsStatus()
 	ch.turnStoredLocked()
 }
