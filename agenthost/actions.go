@@ -130,6 +130,11 @@ type titleAction struct {
 	Title string `json:"title"`
 }
 
+type readAction struct {
+	Type   string `json:"type"`
+	IsRead bool   `json:"isRead"`
+}
+
 type inputNeededAction struct {
 	Type    string       `json:"type"`
 	Request inputRequest `json:"request"`

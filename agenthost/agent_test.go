@@ -255,6 +255,37 @@ var twoOptions = []agenthost.PermissionOption{
 	{ID: "no", Label: "No", Kind: agenthost.RejectOnce},
 }
 
+// TestSessionIsUnreadAfterNewActivity marks a session as read while a turn runs. The turn's end must make it unread, for all clients
+// and after a restart.
+func TestSessionIsUnreadAfterNewActivity(t *testing.T) {
+	ends := make(chan struct{})
+	agent := newFake(func(ctx context.Context, _ agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+		select {
+		case <-ends:
+		case <-ctx.Done():
+		}
+		return agenthost.End{}, nil
+	})
+	dir := t.TempDir()
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "one")
+	c.until("chat/turnStarted")
+	c.dispatch(fakeSession, `{"type":"session/isReadChanged","isRead":true}`)
+	c.until("session/isReadChanged")
+	ends <- struct{}{}
+	if action := c.until("session/isReadChanged"); action["isRead"] != false {
+		t.Errorf("the turn's end publishes %v; want the session unread", action)
+	}
+	c.until("chat/turnComplete")
+	again := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir)})
+	for name, c := range map[string]*agentClient{"the same": c, "the next": again} {
+		list, _ := c.call("listSessions", `{"channel":"ahp-root://"}`)["items"].([]any)
+		if status := list[0].(map[string]any)["status"]; status != float64(1) {
+			t.Errorf("in %s host, the session's status is %v; want 1, idle and unread", name, status)
+		}
+	}
+}
+
 func TestAgentAsksForPermission(t *testing.T) {
 	for _, test := range []struct{ answer, want string }{
 		{`"approved":true,"confirmed":"user-action","selectedOptionId":"always"`, "always"},

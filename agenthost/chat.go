@@ -220,8 +220,14 @@ func (ch *chat) updateStatusLocked() {
 	updated := chatUpdatedAction{Type: "session/chatUpdated", Chat: ch.uri}
 	updated.Changes.Status = status
 	s.host.emitLocked(s.uri, updated)
+	unread := s.status&statusRead != 0 && status != statusInProgress
 	s.status = s.status&statusFlags | s.chatsStatus()
 	s.touchLocked()
+	if unread { // there is an answer or a question
+		s.status &^= statusRead
+		s.saveLocked()
+		s.host.emitLocked(s.uri, readAction{Type: "session/isReadChanged"})
+	}
 }
 
 // chatsStatus returns the first status that a chat of the session has: input

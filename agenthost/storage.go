@@ -431,7 +431,7 @@ func (ch *chat) interruptedLocked() {
 	t.end(end)
 	ch.turns = append(ch.turns, t)
 	ch.failed, ch.interrupted, ch.status = true, true, statusError
-	ch.session.status = ch.session.status&statusFlags | ch.session.chatsStatus()
+	ch.session.status = ch.session.status&statusArchived | ch.session.chatsStatus() // and unread
 	ch.turnStoredLocked()
 }
 
