@@ -72,18 +72,28 @@ type variant struct {
 // mechanism and without it, in turns.
 func ablate(b *testbed) (figures []Figure) {
 	b.linkAblated()
-	seen := map[quantity]bool{}
-	for _, a := range ablations {
-		if b.o.Tiny && !slices.ContainsFunc(a.what, func(q quantity) bool { return !seen[q] }) {
-			continue // earlier ablations have measured each quantity, and the programs in a tiny run have all mechanisms
-		}
-		for _, q := range a.what {
-			seen[q] = true
-		}
+	all := ablations
+	if b.o.Tiny { // the programs in a tiny run have all mechanisms
+		all = []ablation{everyQuantity()}
+	}
+	for _, a := range all {
 		must.Within(a.name, func() { figures = append(figures, b.ablate(a)...) })
 		b.say("%s", a.name)
 	}
 	return figures
+}
+
+// everyQuantity returns an ablation with each quantity of all ablations, once.
+func everyQuantity() ablation {
+	a := ablation{name: "everything"}
+	for _, each := range ablations {
+		for _, q := range each.what {
+			if !slices.Contains(a.what, q) {
+				a.what = append(a.what, q)
+			}
+		}
+	}
+	return a
 }
 
 // linkAblated builds programs that can leave out mechanisms, and makes the testbed use

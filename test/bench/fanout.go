@@ -31,7 +31,7 @@ func fanout(b *testbed) (figures []Figure) {
 	s, relay := b.oneHost(siteConfig{})
 	nats := b.natsServer()
 	writer := b.writer()
-	for _, n := range []int{1, 2, 5, 10, 100, 1000} {
+	for _, n := range b.sizes(1, 2, 5, 10, 100, 1000) {
 		must.Within(fmt.Sprintf("%d clients", n), func() {
 			figures = append(figures, b.fanoutTo(s, n, []*system{relay, nats, writer, b.direct()})...)
 		})

@@ -19,7 +19,7 @@ const gateBenchmark = "BenchmarkGates"
 // gates measures what it costs to read a frame. It runs the Go benchmark in each round.
 func gates(b *testbed) []Figure {
 	program := filepath.Join(b.dir, "hostagent.test")
-	args := []string{"test", "-ldflags=-s -w", "-c", "-o", program, "ahprelay/hostagent"}
+	args := []string{"test", "-vet=off", "-ldflags=-s -w", "-c", "-o", program, "ahprelay/hostagent"}
 	if b.o.Tiny { // as make test compiles the package anyway
 		args = slices.Insert(args, 1, "-race", "-tags=lockorder")
 	}

@@ -18,7 +18,7 @@ var oneByOne = loadgen.Pace{Burst: 20, Window: 20}
 // growth measures how the relay's cost for a delivery changes with more clients and
 // with more hosts.
 func growth(b *testbed) []Figure {
-	return append(b.moreClients([]int{10, 100, 1000, 5000}), b.moreHosts([]int{1, 10, 100, 1000})...)
+	return append(b.moreClients(b.sizes(10, 100, 1000, 5000)), b.moreHosts(b.sizes(1, 10, 100, 1000))...)
 }
 
 // moreClients measures a host with each number of clients.

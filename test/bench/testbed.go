@@ -67,8 +67,11 @@ var kernelSlack = fmt.Sprintf(", timer slack %v", procs.KernelSlack)
 
 // bothSlacks runs a part twice: with the timer slack of this process, and with the
 // kernel's in all programs, peers included. work is added to the work of the figures.
-func (b *testbed) bothSlacks(run func(b *testbed, work string) []Figure) []Figure {
-	figures := run(b, "")
+// A tiny run omits the first: the second does the same with one step more.
+func (b *testbed) bothSlacks(run func(b *testbed, work string) []Figure) (figures []Figure) {
+	if !b.o.Tiny {
+		figures = run(b, "")
+	}
 	b.bench.Slack, b.prefix = procs.KernelSlack, "kernel-slack-"
 	b.startLoad()
 	return append(figures, run(b, kernelSlack)...)
@@ -108,6 +111,9 @@ func (b *testbed) rounds(run func(round int)) {
 
 // many returns n, or in a tiny run a small number.
 func (b *testbed) many(n int) int { return b.unlessTiny(n, min(n, 3)) }
+
+// sizes returns sizes, or in a tiny run the first three: many makes all of them tiny.
+func (b *testbed) sizes(all ...int) []int { return all[:b.unlessTiny(len(all), 3)] }
 
 // unlessTiny returns n, or in a tiny run another number.
 func (b *testbed) unlessTiny(n, tiny int) int {
