@@ -1,7 +1,8 @@
 // Command schema writes the Go types of the Agent Client Protocol from schema.json in
-// its directory. With a file as argument, it first replaces schema.json by that file
-// without its descriptions. The file is schema/v1/schema.unstable.json of the npm
-// package @agentclientprotocol/sdk, which includes the stable protocol.
+// its directory. That file is schema/v1/schema.unstable.json of the npm package
+// @agentclientprotocol/sdk, which includes the stable protocol, without descriptions:
+//
+//	jq 'walk(if type == "object" and (.description | type) == "string" then del(.description) else . end)'
 package main
 
 import (
@@ -20,65 +21,14 @@ import (
 var schema []byte
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	code, err := generate(schema)
+	if err == nil {
+		err = os.WriteFile("types.go", code, 0o644)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "schema:", err)
 		os.Exit(1)
 	}
-}
-
-func run(args []string) error {
-	if len(args) > 0 {
-		text, err := os.ReadFile(args[0])
-		if err != nil {
-			return err
-		}
-		if schema, err = withoutText(text); err != nil {
-			return err
-		}
-		if err := os.WriteFile("schema/schema.json", schema, 0o644); err != nil {
-			return err
-		}
-	}
-	code, err := generate(schema)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile("types.go", code, 0o644)
-}
-
-// withoutText removes the members of a schema that do not describe types.
-func withoutText(text []byte) ([]byte, error) {
-	var root any
-	if err := json.Unmarshal(text, &root); err != nil {
-		return nil, err
-	}
-	root = strip(root, false)
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
-	err := enc.Encode(root)
-	return out.Bytes(), err
-}
-
-// strip removes descriptions, defaults and extensions below a value. The keys of a map of
-// properties are names.
-func strip(v any, names bool) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, member := range v {
-			if !names && (key == "description" || key == "default" || strings.HasPrefix(key, "x-")) {
-				delete(v, key)
-				continue
-			}
-			v[key] = strip(member, key == "properties" || key == "$defs")
-		}
-	case []any:
-		for i := range v {
-			v[i] = strip(v[i], false)
-		}
-	}
-	return v
 }
 
 // A node is a part of a schema.
