@@ -36,8 +36,7 @@ type Item struct {
 	Event  notice.Event // complete also for a withdrawal
 	At     time.Time
 
-	stays   string // with Withdrawn: a subject who may still see the event
-	handled bool   // another relay has received the event, and sends its notifications
+	handled bool // another relay has received the event, and sends its notifications
 }
 
 // A Board holds the events that a relay knows. It is safe for concurrent use.
@@ -175,7 +174,7 @@ func (b *Board) narrowLocked(before notice.Event, now Item) {
 		}
 	}
 	gone := now
-	gone.Change, gone.Event, gone.stays = Withdrawn, before, now.Event.Only
+	gone.Change, gone.Event, gone.handled = Withdrawn, before, true // see planLocked for notifications of the event
 	b.addLocked(gone)
 }
 

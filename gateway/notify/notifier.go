@@ -241,28 +241,36 @@ func (n *Notifier) absorb() bool {
 // afterwards is the ID suffix of a job that follows another job.
 const afterwards = ".w"
 
-// planEndLocked handles a withdrawn item. It drops a job that no relay has begun. If the
-// notification was or may be sent, and the target's service reports ends, it creates a job
-// that does so.
+// planEndLocked handles a withdrawn item, or a private one for a person who may not see it. It drops a job that no
+// relay has begun. If the notification was or may be sent, and the target's service reports ends, it
+// creates a job that does so.
 func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now time.Time) {
-	if of := n.queue.hostOf(id); of != "" && of != item.Host || p.Subject == item.stays {
+	if of := n.queue.hostOf(id); of != "" && of != item.Host {
 		return // a host could report another host's event IDs
 	}
-	if n.queue.state(id) == waiting && !n.busy[id] {
+	if item.Change == Withdrawn && n.queue.state(id) == waiting && !n.busy[id] { // do checks private ones, which may become visible again
 		n.queue.done(id, nil)
 	}
 	state := n.queue.state(id)
 	if t.Kind.updates() && t.reads(&item.Event) && (state == delivered || state == claimed || n.busy[id]) {
 		// The new job waits for the first job, and is dropped if the first job has sent nothing.
-		n.queue.put(newJob(id+afterwards, item, p, t, now, now.Add(momentsFor)), now)
+		end := newJob(id+afterwards, item, p, t, now, now.Add(momentsFor))
+		if end.Withdrawn = true; isForOthers(&end.Event, p) {
+			end.Event = notice.Event{ID: end.Event.ID, Kind: end.Event.Kind, Session: end.Event.Session, Chat: end.Event.Chat, At: end.Event.At}
+		}
+		n.queue.put(end, now)
 	}
 }
 
-// planLocked creates the job for an item and a target, if the target wants it.
+// isForOthers reports whether an event is of a private session that a person may not see.
+func isForOthers(e *notice.Event, p *Person) bool { return e.Only != "" && e.Only != p.Subject }
+
+// planLocked creates the job for an item and a target, if the target wants it. For a person who may not
+// see an event any more because its session has become private, the event has ended.
 func (n *Notifier) planLocked(item *Item, p *Person, t *Target, now time.Time) {
 	e := &item.Event
 	id := e.ID + "." + t.ID
-	if item.Change == Withdrawn {
+	if item.Change == Withdrawn || isForOthers(e, p) {
 		planEndLocked(n, id, item, p, t, now)
 		return
 	}

@@ -368,47 +368,61 @@ func TestQuietHoursMutesAndPagesDelayNotifications(t *testing.T) {
 
 // TestDelayedNotificationIsOfTheCurrentQuestion: while a notification waits for its time, the
 // host-agent reports the question again, with a different text or for one subject only. The
-// target receives the current text, or nothing if the question is for another subject.
+// target receives the current text, or nothing if the question is for another subject. A question that is for
+// one subject only for a time must not be lost for others.
 func TestDelayedNotificationIsOfTheCurrentQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
 		defer d.stop()
 		d.way(one, func(w *notify.Target) { w.Details = true })
 		d.Looking("t", "ada")
-		changed, private := event(1, notice.Question), event(2, notice.Question)
-		changed.Text, private.Text = "first text", "secret"
-		d.says([]notice.Event{changed, private})
-		changed.Text, private.Only = "second text", "bob"
-		d.says([]notice.Event{changed, private})
+		changed, private, shared := event(1, notice.Question), event(2, notice.Question), event(3, notice.Question)
+		changed.Text, private.Text, shared.Text = "first text", "secret", "third text"
+		d.says([]notice.Event{changed, private, shared})
+		changed.Text, private.Only, shared.Only = "second text", "bob", "bob"
+		d.says([]notice.Event{changed, private, shared})
+		shared.Only = ""
+		d.says([]notice.Event{changed, private, shared})
 		time.Sleep(time.Minute)
-		d.want("127.0.0.1", 1)
-		if body := d.net.got["127.0.0.1"][0].body; !strings.Contains(body, "second text") {
-			t.Errorf("the target's notification is %s; want the second text", body)
+		d.want("127.0.0.1", 2)
+		if body := d.net.got["127.0.0.1"][0].body + d.net.got["127.0.0.1"][1].body; !strings.Contains(body, "second text") || !strings.Contains(body, "third text") {
+			t.Errorf("the target's notifications are %s; want the second and the third text", body)
 		}
 	})
 }
 
 // TestNotificationOfAPrivateQuestionIsWithdrawn: ada and eve were notified of a question when its session
-// becomes private to ada. Eve's notification must be withdrawn at once; ada's stays until the question is answered.
+// becomes private to ada, perhaps while the relay restarts. Eve's notification must be withdrawn at once, without the
+// new text; ada's stays until the question is answered.
 func TestNotificationOfAPrivateQuestionIsWithdrawn(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		testPrivateQuestion(t, restarts)
+	}
+}
+
+func testPrivateQuestion(t *testing.T, restarts bool) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
-		defer d.stop()
+		defer func() { d.stop() }()
 		d.way(one, nil)
 		eve := ada
 		eve.ID, eve.Subject = "2", "eve"
-		if _, err := d.SetTarget(t.Context(), eve, notify.Target{Kind: notify.Webhook, URL: two}); err != nil {
+		if _, err := d.SetTarget(t.Context(), eve, notify.Target{Kind: notify.Webhook, URL: two, Details: true}); err != nil {
 			t.Fatal(err)
 		}
 		ask := event(1, notice.Question)
 		d.says([]notice.Event{ask})
 		d.want("127.0.0.1", 1)
 		d.want("127.0.0.2", 1)
-		ask.Only = "ada"
+		if restarts {
+			d.stop()
+			d.start()
+		}
+		ask.Only, ask.Text = "ada", "secret"
 		d.says([]notice.Event{ask})
 		d.want("127.0.0.1", 1)
 		d.want("127.0.0.2", 2)
-		if body := d.net.got["127.0.0.2"][1].body; !strings.Contains(body, `"withdrawn":true`) {
+		if body := d.net.got["127.0.0.2"][1].body; !strings.Contains(body, `"withdrawn":true`) || strings.Contains(body, "secret") {
 			t.Errorf("eve's second notification is %s; want the withdrawal of the first", body)
 		}
 		d.says(nil)
