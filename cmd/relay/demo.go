@@ -167,6 +167,7 @@ func newDemoAgent(relay *gateway.Relay, upstream hostagent.Upstream, log *slog.L
 		Plain:  true, // the relay runs in this process
 		Relays: []string{relay.URL()}, Token: func() (string, error) { return token, nil },
 		Upstream: upstream, Version: cli.BuildVersion(), Log: log,
+		Notify: hostagent.NotifyNeeds, // the console shows the open questions
 	})
 }
 

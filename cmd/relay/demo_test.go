@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"ahprelay/auth"
 	"ahprelay/cmd/internal/cli"
@@ -61,5 +67,49 @@ func TestDemoOnLAN(t *testing.T) {
 	c = demoCmd{Listen: "192.0.2.7:1"}
 	if err := c.showOnLAN(); err != nil || c.Listen != "192.0.2.7:1" {
 		t.Errorf("the demo with an address listens on %s, %v; want that address", c.Listen, err)
+	}
+}
+
+// TestDemoShowsItsQuestion runs the demo. The page must get the question that waits, which it shows above the list of sessions.
+func TestDemoShowsItsQuestion(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, printed := io.Pipe()
+	ended := make(chan error, 1)
+	c := demoCmd{Listen: "127.0.0.1:0", Verbose: true}
+	go func() {
+		err := c.Run(ctx, &streams{out: printed, err: io.Discard, log: slog.New(slog.DiscardHandler)})
+		_ = printed.CloseWithError(err)
+		ended <- err
+	}()
+	var socket string
+	for lines := bufio.NewScanner(out); socket == "" && lines.Scan(); {
+		_, socket, _ = strings.Cut(lines.Text(), "ws://")
+	}
+	go io.Copy(io.Discard, out)
+	host, token, ok := strings.Cut(socket, "/ahp/demo?access_token=")
+	if !ok {
+		t.Fatalf("the demo prints the address %q; want one with a token", socket)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/api/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	found := false
+	for lines := bufio.NewScanner(response.Body); !found && lines.Scan(); {
+		found = strings.Contains(lines.Text(), `"session":"demo:/login"`)
+	}
+	if !found {
+		t.Error("the events within a minute have no question of the session demo:/login; want it")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the demo ends with %v; want no error", err)
 	}
 }
