@@ -250,7 +250,7 @@ func walkTo(t *testing.T, name, folder string, environment []string, relay ...st
 	s := &agentSite{site: newSite(t), name: name, folder: folder}
 	p.do(phone(), colours("light"), chromedp.Navigate(s.firstRelay(append(relay, "--notify-private", "127.0.0.1/32")...))) // permits the test's push service
 	p.click("#form button")
-	p.wants("#who", "owner, may own all this")
+	p.wants("#who", "owner. You may do everything")
 	s.bench.Env = append(s.bench.Env, environment...)
 	s.flags = []string{"--agent", name, "--folder", folder}
 	code, fingerprint := s.joinsWith(p, s.bench, s.flags...)

@@ -259,3 +259,29 @@ func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	p.wants("#gate", "Sign in on this device")
 	p.until("nothing to be kept", patience, func() bool { return p.keptOffline() == "none" })
 }
+
+// TestLinkThatDoesNotSignInHasAWayOn opens a used link in a browser that is signed in, and an address that lacks its secret
+// in a browser that is not. Both must show how to go on.
+func TestLinkThatDoesNotSignInHasAWayOn(t *testing.T) {
+	t.Parallel()
+	p, stranger := newPage(t), newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	link := s.invite()
+	p.do(phone(), chromedp.Navigate(link))
+	p.click("#form button")
+	p.wants("#who", "Signed in as owner. You may do everything, and invite others.")
+	p.do(chromedp.Navigate(link))
+	p.click("#form button")
+	p.wants("#on", "This browser is signed in already.")
+	p.accessible("a used link")
+	p.click("#on a")
+	p.wants("#status-text", "Live")
+
+	stranger.do(phone(), chromedp.Navigate(s.url+"/setup"))
+	stranger.wants("#said", "lacks its last part")
+	if stranger.shows("#form") {
+		t.Error("an address without its secret offers to sign in; want no such button")
+	}
+	stranger.click("#on a")
+	stranger.wants("#out", "Sign in with another device")
+}

@@ -250,7 +250,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	s.startAgentThatTakes("--remember=off") // the relay remembers no session, so the page shows its own copy
 	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(link))
 	p.click("#form button")
-	p.wants("#who", "owner, may own all this")
+	p.wants("#who", "owner. You may do everything")
 	p.do(chromedp.Navigate(s.url + "/"))
 	p.wants("#status-text", "Live")
 	p.knowsDevices(1)

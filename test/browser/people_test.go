@@ -48,7 +48,7 @@ func TestFirstPhoneTakesFewSteps(t *testing.T) {
 	p.shot("people-setup")
 	does("tap: Sign in")
 	p.click("#form button")
-	p.wants("#who", "owner, may own all this")
+	p.wants("#who", "owner. You may do everything")
 	p.wants("#next", "host-agent up "+s.url)
 	p.await("#code")
 	if p.shows("#in") {
@@ -176,7 +176,7 @@ func TestInstalledProgramsPairAndServe(t *testing.T) {
 	link := s.firstRelay()
 	p.do(phone(), chromedp.Navigate(link))
 	p.click("#form button")
-	p.wants("#who", "owner, may own all this")
+	p.wants("#who", "owner. You may do everything")
 	code, fingerprint := s.joins(p, installed)
 	p.admits(code, fingerprint)
 	p.hostIs(hostName, "online")

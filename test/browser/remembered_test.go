@@ -123,7 +123,7 @@ func TestConsoleWakesAHost(t *testing.T) {
 	s.startAgent(s.host)
 	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(link))
 	p.click("#form button")
-	p.wants("#who", "owner, may own all this")
+	p.wants("#who", "owner. You may do everything")
 	p.do(chromedp.Navigate(s.url + "/"))
 	p.wants("#sessions", "Release notes")
 	p.holds("no way to wake a host that is online", "document.querySelector('#status-text').textContent === 'Live' && !document.querySelector('.waking')")

@@ -74,7 +74,7 @@ func startSealedWalk(t *testing.T, upstream string) *sealedWalk {
 	w.owner = newPage(t)
 	w.owner.do(desktop(), chromedp.Navigate(setup))
 	w.owner.click("#form button")
-	w.owner.wants("#who", "owner, may own all this")
+	w.owner.wants("#who", "owner. You may do everything")
 	w.keys, err = auth.LoadKeys(w.file("data"))
 	must(t, err)
 	return w

@@ -141,7 +141,7 @@ async function refresh() {
   const me = await call('GET', 'api/me');
   const command = `host-agent up ${new URL('..', import.meta.url).href.replace(/\/$/, '')}`;
   if (changed('next', command)) at('next').replaceChildren(...linkToSend(command, true));
-  at('who').textContent = `Signed in as ${me.subject}, may ${levelWords(me.level)}`;
+  at('who').textContent = `Signed in as ${me.subject}. You may ${levelWords(me.level)}.`;
   list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), 'None yet.', (host) => {
     const open = make('button', 'Open', { type: 'button' });
     open.addEventListener('click', () => openHost(host.host));

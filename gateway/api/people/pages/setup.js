@@ -1,4 +1,4 @@
-import { newKeys, send, signIn } from './keys.js';
+import { newKeys, send, signIn, stored } from './keys.js';
 import { deviceName, say } from './words.js';
 
 const invite = location.hash.slice(1);
@@ -6,11 +6,24 @@ history.replaceState(null, '', location.pathname); // it is a secret
 
 const name = document.getElementById('name');
 name.value = deviceName();
-if (!invite) say('This address lacks its last part. Open the whole link.', true);
+const form = document.getElementById('form');
+if (!invite) {
+  form.hidden = true;
+  refused('This address lacks its last part. Open the whole link.');
+}
+
+/** Says why the link does not work, and shows how to go on without it. */
+async function refused(why) {
+  say(why, true);
+  const self = await stored().catch(() => undefined); // a browser without a database has no key
+  const on = document.getElementById('on');
+  on.hidden = false;
+  Object.assign(on.firstChild, self ? { href: './', textContent: 'This browser is signed in already. Go to your sessions' } : { href: 'device', textContent: 'Sign in with another device' });
+}
 
 let keys; // the same for each attempt: an attempt that fails at the relay may have bound the invitation to them
 
-document.getElementById('form').addEventListener('submit', async (event) => {
+form.addEventListener('submit', async (event) => {
   event.preventDefault();
   const button = event.target.querySelector('button');
   button.disabled = true;
@@ -19,7 +32,7 @@ document.getElementById('form').addEventListener('submit', async (event) => {
     await signIn(keys, await send(keys, 'POST', 'auth/setup', { json: { invite, name: name.value } }));
     location.assign(new URL('../device', import.meta.url));
   } catch (e) {
-    say(e.message, true);
+    refused(e.message);
     button.disabled = false;
   }
 });

@@ -7,7 +7,7 @@ export function deviceName() {
 }
 
 const levels = {
-  look: 'look at sessions', talk: 'talk to agents', approve: 'approve what agents do', operate: 'operate hosts: terminals, files', own: 'own all this, and invite others',
+  look: 'look at sessions', talk: 'talk to agents', approve: 'approve what agents do', operate: 'operate hosts: terminals, files', own: 'do everything, and invite others',
 };
 
 /** What a level permits, in words. */
