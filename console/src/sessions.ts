@@ -27,6 +27,7 @@ export interface SessionsPage {
 export class Sessions {
   deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
   #opened = false; // the user has opened a session, and its host has not listed it yet
+  #seen?: string; // when the session in view was changed, as far as the user has seen it
   #page: SessionsPage;
 
   constructor(page: SessionsPage) {
@@ -71,11 +72,15 @@ export class Sessions {
     this.tick();
   }
 
-  /** Marks an opened session as read once its host has listed it. The page calls it repeatedly. */
+  /** Marks an opened session as read once its host has listed it, and when it goes on before the user's eyes. The page calls it repeatedly. */
   tick(): void {
     const { host, session, rights } = this.#page;
     const link = this.#page.links.get(host);
     const summary = link?.store.sessions.get(session);
+    if (!document.hidden && this.#seen !== summary?.modifiedAt) {
+      this.#seen = summary?.modifiedAt;
+      this.#opened = true;
+    }
     if (!this.#opened || !link?.live || !summary || !rights.grantAt(host)) return;
     this.#opened = false;
     if (rights.mayOperate && !(summary.status & status.read)) this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);

@@ -165,6 +165,35 @@ func TestOpenSessionIsReadAfterItsNotification(t *testing.T) {
 	p.holds("a session that is read", row(false))
 }
 
+// TestSessionIsReadWhereItIsSeen lets an agent answer in the session in view, and then while the user is at a different tab. The session
+// is unread only until the user returns.
+func TestSessionIsReadWhereItIsSeen(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	read := func(want string) {
+		t.Helper()
+		p.holds("a session that is "+want, fmt.Sprintf("(document.querySelector('[data-session=\"demo:/login\"]')?.dataset.unread === undefined) === %t", want == "read"))
+	}
+	read("read")
+	eval[any](p, "window.unread = 0, new MutationObserver(() => { if (document.querySelector('[data-session=\"demo:/login\"][data-unread]')) window.unread++; }).observe(document.body, {subtree: true, childList: true, attributes: true}), null")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.holds("the turn's end to be listed", "window.unread > 0")
+	read("read")
+	visible := func(hidden bool) {
+		eval[any](p, fmt.Sprintf("Object.defineProperty(document, 'hidden', {value: %t, configurable: true}), document.dispatchEvent(new Event('visibilitychange')), null", hidden))
+	}
+	visible(true)
+	p.say("hello again")
+	p.wants(lastTurn+" .parts", "hello again")
+	read("unread")
+	visible(false)
+	read("read")
+}
+
 // TestSessionThatTheHostHasIsOpened loses the answer to a new session. When the user tries again, the host answers that it has
 // the session. The page must open it, so that the user does not create a second one.
 func TestSessionThatTheHostHasIsOpened(t *testing.T) {
