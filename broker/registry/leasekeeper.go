@@ -209,7 +209,7 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 	var answer leaseAnswer
 	var next *lease
 	now := time.Now().UTC()
-	err := lk.r.writer.update(ctx, key, func(k *knownHost, alive bool) *hostState {
+	change := func(k *knownHost, alive bool) *hostState {
 		current := k.lease()
 		if current.held() && !alive && !lk.continues(k, req.Instance) {
 			current = nil
@@ -228,7 +228,11 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 		}
 		answer.Fence = next.Fence
 		return &s
-	})
+	}
+	err := lk.r.writer.update(ctx, key, change)
+	if err == nil && next == nil && answer.Result != leaseHeld && lk.maybeOld(key) && lk.r.writer.refresh(ctx, key) == nil {
+		err = lk.r.writer.update(ctx, key, change)
+	}
 	switch {
 	case err != nil && req.Op == opRelease && lk.releaseHere(key, req):
 		return leaseAnswer{Result: leaseReleased}
@@ -240,6 +244,16 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 		lk.r.accounts.open(tenantOfKey(key))
 	}
 	return answer
+}
+
+// maybeOld reports whether the store may have a later lease than this relay's memory. For a lease
+// that this relay keeps, the memory decides.
+func (lk *leaseKeeper) maybeOld(key string) bool {
+	if lk.r.storeAway() != nil {
+		return false
+	}
+	k, _ := lk.r.known(key)
+	return !k.kept
 }
 
 // continues reports whether an instance may continue its expired lease, because its host is
