@@ -43,7 +43,7 @@ type hosts struct {
 	reports  *reports
 	viewers  *audience.Memory // viewers that have been in an audience
 
-	mu      sync.Mutex // guards the fields below; not held during calls to clients
+	mu      sync.Mutex // guards the fields below; not held during calls to clients, but to lookup
 	entries map[hostKey]*hostEntry
 	closed  bool
 }
@@ -214,9 +214,9 @@ func (h *hosts) online(key hostKey) bool {
 // find returns a host's state and link. It makes the link if the host is online and
 // has users.
 func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
-	host, _ := h.lookup(key.tenant, key.name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	host, _ := h.lookup(key.tenant, key.name) // under mu: an earlier result could end a newer link
 	e := h.entries[key]
 	if e == nil || h.closed {
 		return host, linkUse{}
