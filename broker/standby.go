@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -170,10 +171,8 @@ func (k *standbys) take(url string) *wsConn {
 func (k *standbys) run(ctx context.Context) {
 	wait := standbyAfter
 	for {
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, wait+rand.N(wait)) {
 			return
-		case <-time.After(wait + rand.N(wait)):
 		}
 		if !k.of.online.Load() {
 			continue

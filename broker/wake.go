@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"time"
+
+	"ahprelay/internal/clock"
 )
 
 // Detection of sleep.
@@ -22,13 +24,7 @@ func watchClock(ctx context.Context, wall func() time.Time, jumped func(by time.
 	}
 	// Round removes the monotonic reading, which Sub would otherwise use.
 	then, wallThen := time.Now(), wall().Round(0)
-	tick := time.Tick(clockEvery)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
+	for clock.Sleep(ctx, clockEvery) {
 		now, wallNow := time.Now(), wall().Round(0)
 		if by := wallNow.Sub(wallThen) - now.Sub(then); by > clockJump {
 			jumped(by)

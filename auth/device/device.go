@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/clock"
 )
 
 // Limits for a relay's responses.
@@ -172,10 +173,8 @@ func (d *Device) poll(ctx context.Context, asked answer) error {
 	wait := min(max(time.Duration(asked.Interval)*time.Second, minPoll), maxPoll)
 	poll := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {asked.Device}}
 	for {
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, wait) {
 			return context.Cause(ctx)
-		case <-time.After(wait):
 		}
 		var got answer
 		err := d.send(ctx, http.MethodPost, "/auth/token", "", poll, &got)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"ahprelay/internal/clock"
 )
 
 // A Relay manages the relay's ends of streams. It is a net.Listener for the server of the
@@ -149,23 +151,17 @@ const sweepEvery = time.Second
 // Run ends streams whose client has been absent for too long. When ctx ends, it ends all
 // streams.
 func (r *Relay) Run(ctx context.Context) {
-	tick := time.Tick(sweepEvery)
-	for {
-		select {
-		case <-ctx.Done():
-			_ = r.Close()
-			return
-		case now := <-tick:
-			for _, s := range r.all() {
-				s.Expire(now)
-				if s.Err() != nil {
-					r.mu.Lock()
-					delete(r.streams, s.ID())
-					r.mu.Unlock()
-				}
+	for clock.Sleep(ctx, sweepEvery) {
+		for _, s := range r.all() {
+			s.Expire(time.Now())
+			if s.Err() != nil {
+				r.mu.Lock()
+				delete(r.streams, s.ID())
+				r.mu.Unlock()
 			}
 		}
 	}
+	_ = r.Close()
 }
 
 func (r *Relay) all() []*personStream {

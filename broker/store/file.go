@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/clock"
 )
 
 // saveAfter is the delay of a write, so several changes are written
@@ -51,10 +52,7 @@ func (s *Store) keep(ctx context.Context) {
 				return
 			}
 		}
-		select {
-		case <-time.After(saveAfter):
-		case <-ctx.Done():
-		}
+		clock.Sleep(ctx, saveAfter)
 		if err := s.saveFile(); err != nil {
 			s.cfg.Log.Error("records not saved", "store", s.cfg.Name, "error", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"ahprelay/broker"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -212,10 +213,7 @@ func (s *Store) follow(ctx context.Context) {
 		if failures == 1 {
 			s.cfg.Log.Warn("record store unreachable", "effect", "records are read-only", "store", s.cfg.Name, "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(openRetry):
-		}
+		clock.Sleep(ctx, openRetry)
 	}
 }
 
@@ -402,19 +400,14 @@ var errOther = errors.New("the stream was replaced")
 // tend removes expired records from memory. It returns when the stream was replaced or
 // deleted.
 func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
-	tick := time.Tick(tendEvery)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick:
-		}
+	for clock.Sleep(ctx, tendEvery) {
 		info, err := within(ctx, stream.Info)
 		if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !info.Created.Equal(created) {
 			return errOther
 		}
 		s.forget(time.Now())
 	}
+	return ctx.Err()
 }
 
 // copies returns the configuration for keeping as many copies of the stream as

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"ahprelay/auth"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/fair"
 )
 
@@ -346,10 +347,7 @@ func (a *Admission) AwaitRate(ctx context.Context, bytes int, anew bool) *OverLi
 		return &OverLimit{opensName + p.kind, p.limit.Opens, w.delay}
 	}
 	if w.delay > 0 {
-		select {
-		case <-time.After(w.delay):
-		case <-ctx.Done():
-		}
+		clock.Sleep(ctx, w.delay)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/broker/registry"
 	"ahprelay/broker/store"
+	"ahprelay/internal/clock"
 )
 
 // A Key identifies a host's record.
@@ -79,14 +80,8 @@ func (o *Office) Also(stop func()) { o.stop = append(o.stop, stop) }
 // Every calls do once per pause, one call at a time, until Close.
 func (o *Office) Every(pause time.Duration, do func(context.Context)) {
 	o.running.Go(func() {
-		tick := time.Tick(pause)
-		for {
-			select {
-			case <-o.ctx.Done():
-				return
-			case <-tick:
-				do(o.ctx)
-			}
+		for clock.Sleep(o.ctx, pause) {
+			do(o.ctx)
 		}
 	})
 }

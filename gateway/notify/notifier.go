@@ -21,6 +21,7 @@ import (
 	"ahprelay/broker/link"
 	"ahprelay/broker/notice"
 	"ahprelay/broker/store"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/fair"
 	"ahprelay/internal/signal"
 )
@@ -368,7 +369,7 @@ func (n *Notifier) begin(ctx context.Context) time.Duration {
 			if n.queue.claim(ctx, job.ID) {
 				n.do(ctx, job, t)
 			} else {
-				pause(ctx, claimPause) // for a different relay's write to arrive
+				clock.Sleep(ctx, claimPause) // for a different relay's write to arrive
 			}
 			n.mu.Lock()
 			delete(n.busy, job.ID)
@@ -384,13 +385,6 @@ func (n *Notifier) begin(ctx context.Context) time.Duration {
 
 // claimPause is a job's pause after a failed claim.
 const claimPause = 100 * time.Millisecond
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
 
 // followsLocked reports whether a job may begin. A job that follows another waits for it, and is
 // dropped if the first has sent nothing.

@@ -11,6 +11,7 @@ import (
 
 	"ahprelay/broker/notice"
 	"ahprelay/broker/store"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -490,7 +491,7 @@ func (q *queue) run(ctx context.Context) {
 		case <-q.wake:
 		}
 		for q.sync(ctx) != nil && ctx.Err() == nil {
-			pause(ctx, storeRetry)
+			clock.Sleep(ctx, storeRetry)
 		}
 		q.changed()
 	}

@@ -170,10 +170,8 @@ func Forget(ctx context.Context, cfg Config, relay Ask) {
 			}
 		}
 		cfg.Log.Warn("remembered sessions not removed from the relays yet", "error", err)
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }
@@ -639,10 +637,8 @@ func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
 	defer func() { r.close() }()
 	for i, s := range due {
 		if i > 0 && !all {
-			select {
-			case <-ctx.Done():
+			if !clock.Sleep(ctx, readPause) {
 				return ctx.Err()
-			case <-time.After(readPause):
 			}
 		}
 		err := k.writeSession(ctx, r, s)

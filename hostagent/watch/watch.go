@@ -17,6 +17,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/notice"
+	"ahprelay/internal/clock"
 )
 
 // Times and bounds of a Watch.
@@ -139,10 +140,7 @@ func (w *Watch) Run(ctx context.Context) {
 			pause = refusedWait
 			w.cfg.Log.Warn("notifications unavailable for this host", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		clock.Sleep(ctx, pause)
 	}
 }
 

@@ -1,8 +1,9 @@
-// Package clock stores times of events for several goroutines, and compares times.
+// Package clock stores times of events for several goroutines, compares times, and pauses.
 package clock
 
 import (
 	"cmp"
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -30,6 +31,16 @@ func (t *Time) Get() time.Time {
 		return time.Time{}
 	}
 	return began.Add(time.Duration(ns))
+}
+
+// Sleep pauses for a time. It returns false as soon as ctx has ended.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 // Later returns the later of two times.

@@ -22,6 +22,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/console"
+	"ahprelay/internal/clock"
 )
 
 // DefaultListen is the endpoint's default address.
@@ -138,21 +139,15 @@ func (e *Endpoint) Serve(ctx context.Context, l net.Listener) error {
 
 // watchTokens ends connections whose token was revoked, until ctx ends.
 func (e *Endpoint) watchTokens(ctx context.Context) {
-	tick := time.Tick(revokedEvery)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-			list, err := e.cfg.Tokens.List()
-			if err != nil {
-				e.cfg.Log.Warn("local tokens unreadable", "effect", "open connections continue", "error", err)
-				continue
-			}
-			e.endAll(&Closed{ahp.CloseTokenEnded, "token revoked: make a new one with ahp-connect token"}, func(used LocalToken) bool {
-				return !slices.ContainsFunc(list, func(one LocalToken) bool { return one.Token == used.Token })
-			}, false)
+	for clock.Sleep(ctx, revokedEvery) {
+		list, err := e.cfg.Tokens.List()
+		if err != nil {
+			e.cfg.Log.Warn("local tokens unreadable", "effect", "open connections continue", "error", err)
+			continue
 		}
+		e.endAll(&Closed{ahp.CloseTokenEnded, "token revoked: make a new one with ahp-connect token"}, func(used LocalToken) bool {
+			return !slices.ContainsFunc(list, func(one LocalToken) bool { return one.Token == used.Token })
+		}, false)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/auth/device"
 	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/clock"
 )
 
 // A Home is the directory with a person's sign-ins, pairings and local tokens.
@@ -225,9 +226,7 @@ func (h *Home) AwaitUp(ctx context.Context) error {
 		if idle, err := h.Idle(); err == nil && !idle && h.listens(ctx) {
 			return nil
 		}
-		select {
-		case <-time.After(upPause):
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, upPause) {
 			return context.Cause(ctx)
 		}
 	}

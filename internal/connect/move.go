@@ -9,6 +9,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/resume"
+	"ahprelay/internal/clock"
 )
 
 // A relay which stops gracefully closes clients' connections with 1001. If the reason is
@@ -132,10 +133,8 @@ func (u *upstream) next() (*leg, error) {
 		case time.Now().Add(pause).After(until):
 			return nil, &Refusal{ahp.CloseResync, "resync: no relay has come back: " + err.Error()}
 		}
-		select {
-		case <-u.life.Done():
+		if !clock.Sleep(u.life, pause) {
 			return nil, net.ErrClosed
-		case <-time.After(pause):
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/internal/clock"
 )
 
 // Times of a pipe.
@@ -180,10 +181,8 @@ func (p *pipe) open(ctx context.Context) error {
 		if time.Since(began)+pause > hold {
 			return &Refusal{ahp.CloseHostOffline, ahp.CloseHostOffline.Reason() + ": " + err.Error()}
 		}
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, pause) {
 			return context.Cause(ctx)
-		case <-time.After(pause):
 		}
 	}
 }
@@ -406,10 +405,8 @@ func (p *pipe) isOurs(message []byte, ofRelay bool) bool {
 func (p *pipe) renewTokens(ctx context.Context) {
 	token, wait := p.up.currentToken(), time.Duration(0)
 	for {
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 		next, renew, err := p.relay.Token(ctx, p.host, p.level)
 		if wait = renewEvery; err != nil {

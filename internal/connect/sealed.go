@@ -13,6 +13,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/sealed"
 )
 
@@ -194,13 +195,7 @@ func (e *sealedEnd) live() (stop func()) {
 
 // beat sends heartbeats until ctx ends. While a message is being sent, no heartbeat is needed.
 func (e *sealedEnd) beat(ctx context.Context) {
-	tick := time.Tick(sealed.Beat)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
+	for clock.Sleep(ctx, sealed.Beat) {
 		if e.mu.TryLock() {
 			_ = e.sendLocked(ctx, sealed.Heartbeat, sealed.AppendHeartbeat(e.opened.Load())) // the reader notices a failure too
 			e.mu.Unlock()
@@ -210,13 +205,7 @@ func (e *sealedEnd) beat(ctx context.Context) {
 
 // watch ends the connection if it is silent, until ctx ends.
 func (e *sealedEnd) watch(ctx context.Context) {
-	tick := time.Tick(sealTick)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
+	for clock.Sleep(ctx, sealTick) {
 		if !e.away() && !e.unread.Load() && time.Duration(e.silent.Add(1))*sealTick > sealSilence {
 			_ = e.present().CloseNow()
 			return

@@ -8,6 +8,7 @@ import (
 
 	"ahprelay/auth/people"
 	"ahprelay/gateway/audit"
+	"ahprelay/internal/clock"
 )
 
 // grantsEvery is how often expired grants are deleted. Audit lines about them can be late
@@ -20,14 +21,9 @@ func (a *API) EndGrants(ctx context.Context) {
 	if a.People == nil {
 		return
 	}
-	tick := time.Tick(grantsEvery)
-	for {
+	a.ExpireGrants()
+	for clock.Sleep(ctx, grantsEvery) {
 		a.ExpireGrants()
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/internal/acp"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/connect/client"
 )
@@ -247,9 +248,7 @@ func (d *Door) watch(c *client.Client) {
 			return
 		}
 		d.cfg.Log.Info("host not reached", "error", err)
-		select {
-		case <-time.After(pause):
-		case <-d.life.Done():
+		if !clock.Sleep(d.life, pause) {
 			return
 		}
 	}
