@@ -34,7 +34,7 @@ type CanvasClaims struct {
 	Token     string `json:"token,omitempty"` // ID of the client's token
 	Device    string `json:"device,omitempty"`
 	Issued    int64  `json:"tokenIssued,omitempty"`
-	TokenEnds int64  `json:"tokenExpires,omitempty"` // when the client's token expires; 0 in grants of older relays: see TokenExpires
+	TokenEnds int64  `json:"tokenExpires,omitempty"` // when the client's token expires
 	Until     int64  `json:"until,omitempty"`        // in a ticket: when the session expires
 	ClientID  string `json:"clientId,omitempty"`
 	Channel   string `json:"channel,omitempty"`
@@ -50,13 +50,7 @@ type CanvasClaims struct {
 const CanvasSessionTTL = 7 * 24 * time.Hour
 
 // TokenExpires returns when the client's token expires, as known when the grant was made.
-// For a grant of an older relay, it returns the expiry of the grant.
-func (g *CanvasGrant) TokenExpires() time.Time {
-	if g.TokenEnds == 0 {
-		return g.Expires
-	}
-	return time.Unix(g.TokenEnds, 0)
-}
+func (g *CanvasGrant) TokenExpires() time.Time { return time.Unix(g.TokenEnds, 0) }
 
 // Client returns the fields with which a relay checks whether the client's token is
 // revoked.

@@ -526,11 +526,6 @@ func (c *client) unreachable(detail string) {
 // host-agent lacks a feature that the client needs, openLocked closes the client.
 func (c *client) openLocked(link linkUse) {
 	who := c.token.now()
-	if who.Restricted() && !link.enforces {
-		c.phase = phaseClosed
-		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to enforce this token's limits; upgrade it"))
-		return
-	}
 	if c.sock.Sealed && !link.seals {
 		c.phase = phaseClosed
 		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this host is not sealed; its owner can start the host-agent with --sealed"))

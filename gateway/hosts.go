@@ -74,9 +74,7 @@ type linkUse struct {
 	relay     *routing.RelayEnd // nil: the host-agent has not answered yet, or the link is ending
 	audiences *audience.Pool    // for clients that share a connection to the host
 	maxFrame  int               // longest message in bytes that a client may send
-	enforces  bool              // the host-agent enforces limits on clients
-	canvases  bool              // the host-agent accepts streams to canvases
-	previews  bool              // the host-agent accepts streams to previews
+	canvases  bool              // the host-agent accepts streams to canvases and previews
 	seals     bool              // the host-agent opens sealed connections
 	moves     bool              // the host-agent keeps connections for clients that change relays
 }
@@ -269,7 +267,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("link opened", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.newPool(key, relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview), answer.Has(link.FeatureSealed), answer.Has(link.FeatureMove)})
+		h.use(key, l, linkUse{relay, h.newPool(key, relay), h.maxFrame(answer), answer.Has(link.FeatureCanvas), answer.Has(link.FeatureSealed), answer.Has(link.FeatureMove)})
 		return relay
 	})
 	h.mu.Lock()
@@ -489,7 +487,7 @@ func (h *hosts) lend(ctx context.Context, tenant, host string) (canvas.Link, fun
 		return canvas.Link{}, nil, canvas.ErrHostAway
 	}
 	link, release, err := h.borrow(ctx, hostKey{tenant, host})
-	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews, Sealed: link.seals}, release, err
+	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Sealed: link.seals}, release, err
 }
 
 // byToken returns the connected clients of a tenant, by token id.

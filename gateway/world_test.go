@@ -45,7 +45,6 @@ type world struct {
 	conns  []*hostEnd
 	refuse string // the reason why the host-agent does not connect to the host; empty: it connects
 	silent bool   // the host-agent does not answer requests to connect
-	old    bool   // the host-agent lacks the feature "authority"
 	seals  bool   // the host-agent's host is sealed
 
 	stopAgent func()
@@ -150,9 +149,7 @@ func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	cfg.Instance, cfg.Connect = "agent1", w.connect
 	agent := routing.NewAgentEnd(cfg)
 	hello := agent.Hello()
-	if !w.old {
-		hello.Features = []string{link.FeatureAuthority, link.FeatureMove}
-	}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureMove}
 	if w.seals {
 		hello.Features = append(hello.Features, link.FeatureSealed)
 	}

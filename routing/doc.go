@@ -108,8 +108,7 @@
 // A connection whose Open names a canvas carries a stream of bytes, without message boundaries,
 // and each of its ends is a [ByteConn]. Its credit is at most 512 KiB. All byte streams together
 // may use only a share of the link, so messages do not wait behind a download (share.go). Relays open
-// byte streams only at host-agents with [link.FeatureCanvas], and streams to ports that clients
-// opened only with [link.FeaturePreview].
+// byte streams only at host-agents with [link.FeatureCanvas].
 //
 // # Locks
 //

@@ -127,8 +127,7 @@ type Open struct {
 	Device   string     `json:"device,omitempty"` // the name of the person's device, for display
 	Strict   bool       `json:"strict,omitempty"` // refuse all MCP methods that host and client have not declared, see package mcpgate
 
-	// Channels and Methods limit the client: patterns, see package auth. Relays send
-	// them only to host-agents that enforce them ([link.FeatureAuthority]).
+	// Channels and Methods limit the client: patterns, see package auth.
 	Channels []string `json:"channels,omitempty"`
 	Methods  []string `json:"methods,omitempty"`
 
@@ -167,8 +166,7 @@ type Canvas struct {
 	Check bool `json:"check,omitempty"` // only report whether the client may see the canvas, and how
 
 	// Preview selects a port of the host's machine that the client has opened, instead of
-	// a canvas. Channel is then the session, and Instance the preview. Relays send it only
-	// to host-agents with [link.FeaturePreview].
+	// a canvas. Channel is then the session, and Instance the preview.
 	Preview bool `json:"preview,omitempty"`
 }
 

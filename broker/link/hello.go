@@ -62,19 +62,19 @@ type Hello struct {
 	Untrusted bool   `json:"untrusted,omitempty"` // of a refusal: the proof is wrong
 }
 
-// FeatureAuthority marks a host-agent that enforces a client's permissions. A relay opens
-// connections for restricted clients only to such host-agents.
+// FeatureAuthority marks a host-agent that enforces a client's permissions. All host-agents
+// do, and relays of 1.0.0-rc.1 look for it.
 const FeatureAuthority = "authority"
 
 // FeatureFeed marks a relay that publishes copies of notifications for programs connected
 // to NATS, see package routing.
 const FeatureFeed = "feed"
 
-// FeatureCanvas marks a host-agent that supports byte streams to canvases, see package
-// routing.
+// FeatureCanvas marks a host-agent that supports byte streams to canvases and previews, see
+// package routing.
 const FeatureCanvas = "canvas"
 
-// FeaturePreview marks a host-agent that supports byte streams to previews.
+// FeaturePreview goes with FeatureCanvas. Relays of 1.0.0-rc.1 look for it.
 const FeaturePreview = "preview"
 
 // FeatureSealed marks a host-agent whose host is sealed: see package sealed.

@@ -173,9 +173,8 @@ type Config struct {
 // A Link is the link to a host.
 type Link struct {
 	Relay    *routing.RelayEnd
-	Canvases bool // the host-agent accepts streams to canvases
-	Previews bool // the host-agent accepts streams to previews
-	Sealed   bool // the host is sealed, so its host-agent accepts neither
+	Canvases bool // the host-agent accepts streams to canvases and previews
+	Sealed   bool // the host is sealed, so its host-agent accepts none
 }
 
 // ErrHostAway reports that a host is offline.
@@ -332,7 +331,7 @@ func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !link.Canvases || s.Preview && !link.Previews {
+	if !link.Canvases {
 		release()
 		if link.Sealed {
 			return nil, ErrSealed
