@@ -11,6 +11,7 @@ import (
 
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
+	"ahprelay/internal/clock"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -53,7 +54,6 @@ func startAwaiting(a *awaiting) *awaiting {
 
 // run checks until the relay is ready or ctx ends.
 func (a *awaiting) run(ctx context.Context) {
-	tick := time.Tick(awaitEvery)
 	for last := ""; ; {
 		now := a.lacking(ctx)
 		switch {
@@ -69,10 +69,8 @@ func (a *awaiting) run(ctx context.Context) {
 			a.log.Warn("relay not ready yet", "reason", text)
 			last = text
 		}
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, awaitEvery) {
 			return
-		case <-tick:
 		}
 	}
 }

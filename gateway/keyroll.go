@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/internal/clock"
 )
 
 // keysEvery is how often the data directory is checked for changed keys.
@@ -30,14 +31,8 @@ type keyRoll struct {
 func rollKeys(keys *auth.Keys, changed func() error, log *slog.Logger) *keyRoll {
 	k := &keyRoll{keys: keys, changed: changed, log: log}
 	k.start(func(ctx context.Context) {
-		tick := time.Tick(keysEvery)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick:
-				k.reload()
-			}
+		for clock.Sleep(ctx, keysEvery) {
+			k.reload()
 		}
 	})
 	return k

@@ -6,6 +6,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/gateway/wire"
+	"ahprelay/internal/clock"
 )
 
 // A single goroutine pings each client every Config.Ping. Any byte from the client proves
@@ -46,21 +47,16 @@ type liveness struct {
 
 // sweep pings clients, and checks host-agents, until the server ends.
 func (s *Server) sweep() {
-	tick := time.Tick(max(s.cfg.Ping/sweepShare, time.Millisecond))
-	for {
-		select {
-		case <-s.life.Done():
-			return
-		case now := <-tick:
-			for _, c := range s.hosts.all() {
-				c.load.noteMoved(now, c.toHost())
-				c.load.noteLoad(c.toHost())
-				if c.alive.check(c, now) {
-					c.giveUp("pings", "pings unanswered")
-				}
+	for clock.Sleep(s.life, max(s.cfg.Ping/sweepShare, time.Millisecond)) {
+		now := time.Now()
+		for _, c := range s.hosts.all() {
+			c.load.noteMoved(now, c.toHost())
+			c.load.noteLoad(c.toHost())
+			if c.alive.check(c, now) {
+				c.giveUp("pings", "pings unanswered")
 			}
-			s.agents.EndSilent(now)
 		}
+		s.agents.EndSilent(now)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/notice"
+	"ahprelay/internal/clock"
 )
 
 // A Minority selects the behaviour of a relay that is cut off from its cluster's
@@ -86,15 +87,9 @@ func startCutWatch(w *cutWatch) *cutWatch {
 }
 
 func (w *cutWatch) run(ctx context.Context) {
-	tick := time.Tick(minorityEvery)
 	var since, advised time.Time // of the current cut, and of the last advice; zero: none
 	on, missing := false, ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
+	for clock.Sleep(ctx, minorityEvery) {
 		if now := missingMajority(w.members()); now != missing {
 			if missing = now; now != "" {
 				w.log.Warn("store without a majority", "hint", strings.TrimPrefix(now, "; "))

@@ -16,6 +16,7 @@ import (
 	"ahprelay/broker/wake"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
+	"ahprelay/internal/clock"
 )
 
 // Timing of attempts to wake a host.
@@ -119,10 +120,8 @@ func (y *way) run(ctx context.Context, online func() bool) error {
 		if online() {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, wakeCheck) {
 			return fmt.Errorf("%s, but it is not back after %v", y.done, wakeTime)
-		case <-time.After(wakeCheck):
 		}
 	}
 }
