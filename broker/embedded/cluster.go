@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"ahprelay/broker"
+	"ahprelay/internal/clock"
 )
 
 // clusterName is the cluster name of all relays without regions. Different clusters have
@@ -201,12 +202,9 @@ func (s *Server) Linked() bool { return s.nats.NumRoutes() > 0 }
 
 // AwaitRoute returns when a different server of the cluster is connected, or ctx ends.
 func (s *Server) AwaitRoute(ctx context.Context) error {
-	tick := time.Tick(routePoll)
 	for !s.Linked() {
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, routePoll) {
 			return context.Cause(ctx)
-		case <-tick:
 		}
 	}
 	return nil

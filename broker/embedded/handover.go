@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"ahprelay/internal/clock"
 )
 
 // Times of a handover.
@@ -43,10 +45,7 @@ func (s *Server) handOver() {
 		if meta && len(streams) == 0 { // last, because the meta leader controls the streams
 			ask("", func() { _, _ = s.askSystem(ctx, server.JSApiLeaderStepDown, nil) })
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(handOverLook):
-		}
+		clock.Sleep(ctx, handOverLook)
 	}
 }
 

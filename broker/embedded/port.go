@@ -19,6 +19,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/fair"
 	"ahprelay/internal/unauthenticated"
 
@@ -97,9 +98,7 @@ func (p *port) accept() {
 			return
 		}
 		p.log.Warn("NATS connection not accepted", "error", err)
-		select {
-		case <-time.After(acceptRetry):
-		case <-p.life.Done():
+		if !clock.Sleep(p.life, acceptRetry) {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ahprelay/internal/clock"
 	"ahprelay/internal/fair"
 )
 
@@ -151,10 +152,7 @@ func (w *turnWriter) rest(d time.Duration) {
 	if d == 0 {
 		return
 	}
-	select {
-	case <-time.After(d):
-	case <-w.ctx.Done():
-	}
+	clock.Sleep(w.ctx, d)
 }
 
 // A turnConn is a connection to the NATS server whose writes take turns with other
