@@ -231,26 +231,22 @@ func (s *store) bucket() jetstream.KeyValue {
 // different revision. It wraps ErrStoreAway if it is unknown whether the write has
 // succeeded.
 func (s *store) write(ctx context.Context, key string, value any, rev uint64) (uint64, error) {
-	kv := s.bucket()
-	if kv == nil {
-		return 0, errNotOpen
-	}
-	data, err := json.Marshal(value)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	if rev == 0 {
-		rev, err = kv.Create(ctx, key, data)
-	} else {
-		rev, err = kv.Update(ctx, key, data, rev)
-	}
-	return rev, storeError(err)
+	return s.change(ctx, value, func(ctx context.Context, kv jetstream.KeyValue, data []byte) (uint64, error) {
+		if rev == 0 {
+			return kv.Create(ctx, key, data)
+		}
+		return kv.Update(ctx, key, data, rev)
+	})
 }
 
 // put sets a key that only this relay writes, and returns the new revision.
 func (s *store) put(ctx context.Context, key string, value any) (uint64, error) {
+	return s.change(ctx, value, func(ctx context.Context, kv jetstream.KeyValue, data []byte) (uint64, error) {
+		return kv.Put(ctx, key, data)
+	})
+}
+
+func (s *store) change(ctx context.Context, value any, with func(context.Context, jetstream.KeyValue, []byte) (uint64, error)) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
 		return 0, errNotOpen
@@ -261,7 +257,7 @@ func (s *store) put(ctx context.Context, key string, value any) (uint64, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	rev, err := kv.Put(ctx, key, data)
+	rev, err := with(ctx, kv, data)
 	return rev, storeError(err)
 }
 
@@ -285,7 +281,7 @@ func (s *store) read(ctx context.Context, key string, value any) (uint64, error)
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rev, data, err := s.lastMessage(ctx, key)
-	if err != nil || len(data) == 0 { // the key is missing, or was removed
+	if err != nil || len(data) == 0 {
 		return 0, err
 	}
 	if err := json.Unmarshal(data, value); err != nil {
@@ -304,8 +300,8 @@ func (s *store) last(ctx context.Context) (uint64, error) {
 }
 
 // lastMessage returns the revision and data of the newest entry with a key, which may contain
-// wildcards, or zero values. It asks the leader of the copies. The other copies, which also deliver
-// watches, can be out of date.
+// wildcards, or zero values. It asks the leader of the copies. The other copies, which also
+// deliver watches, can be out of date.
 func (s *store) lastMessage(ctx context.Context, key string) (rev uint64, data []byte, err error) {
 	msg, err := broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
 	if msg == nil {
