@@ -21,6 +21,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/auth/gate"
 	"ahprelay/contentproxy"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/fair"
 	"ahprelay/internal/signal"
 	"ahprelay/routing"
@@ -320,13 +321,7 @@ func (l *live) watch(ctx context.Context) {
 
 // watchStreams checks the streams until all streams and previews have ended.
 func (l *live) watchStreams(ctx context.Context) {
-	tick := time.Tick(checkEvery)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
+	for clock.Sleep(ctx, checkEvery) {
 		l.previews.endIdle()
 		streams := l.all()
 		for _, s := range streams {

@@ -13,6 +13,7 @@ import (
 	"ahprelay/broker/remember"
 	"ahprelay/broker/resume"
 	"ahprelay/hostagent/remembering"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 	"ahprelay/routing"
 )
@@ -123,10 +124,8 @@ func (s *moves) endRevoked(ctx context.Context, instance string, relay rememberi
 					}
 				}
 			}
-			select {
-			case <-ctx.Done():
+			if !clock.Sleep(ctx, revokedEvery) {
 				return
-			case <-time.After(revokedEvery):
 			}
 		}
 	}

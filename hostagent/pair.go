@@ -13,6 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/auth/device"
+	"ahprelay/internal/clock"
 )
 
 // findTime bounds each check whether a host answers at an address.
@@ -102,10 +103,8 @@ func (p *Pairing) approved(ctx context.Context, key *auth.HostKey) (got grantAns
 	wait := min(max(time.Duration(asked.Interval)*time.Second, minPoll), maxPoll)
 	poll := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {asked.DeviceCode}, "key": {key.PublicText()}}
 	for {
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, wait) {
 			return got, context.Cause(ctx)
-		case <-time.After(wait):
 		}
 		got, err = p.post(ctx, "/auth/token", poll)
 		switch {

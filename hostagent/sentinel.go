@@ -14,6 +14,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/registry"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/memory"
 )
 
@@ -124,9 +125,7 @@ func (a *access) keepAsking(ctx context.Context) (userJWT string, err error) {
 		if err == nil || !temporary(err) {
 			return userJWT, err
 		}
-		select {
-		case <-time.After(askAgain):
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, askAgain) {
 			return "", err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/internal/clock"
 	"ahprelay/internal/procgroup"
 )
 
@@ -69,10 +70,7 @@ func (s *sentinel) run(ctx context.Context) {
 			return
 		}
 		s.log.Warn("sentinel unavailable", "effect", "after a crash, clients wait for the resume window", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(s.again):
-		}
+		clock.Sleep(ctx, s.again)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"ahprelay/ahp/view"
 	"ahprelay/auth"
 	"ahprelay/auth/gate"
+	"ahprelay/internal/clock"
 	"ahprelay/routing"
 )
 
@@ -433,10 +434,8 @@ func (s *signIn) finish(ctx context.Context, code deviceCode) error {
 	defer cancel()
 	pause := max(signInPause, min(time.Duration(code.Interval)*time.Second, time.Minute))
 	for {
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, pause) {
 			return errors.New("the code has expired")
-		case <-time.After(pause):
 		}
 		var granted struct {
 			Token string `json:"access_token"`

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/clock"
 )
 
 // An Upstream is the address of the AHP host. Exactly one of URL, Command and Local is
@@ -265,10 +266,8 @@ func (u Upstream) connect(ctx context.Context, network, at string) (net.Conn, er
 		if !full {
 			return conn, err
 		}
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, fullEvery) {
 			return nil, fmt.Errorf("upstream %s %w", u, errHangs)
-		case <-time.After(fullEvery):
 		}
 	}
 }

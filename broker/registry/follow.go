@@ -27,10 +27,7 @@ func (v *view) follow(ctx context.Context) {
 		if failures == 1 && v.own() {
 			v.r.cfg.Log.Warn("registry store unreachable", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(openRetry):
-		}
+		clock.Sleep(ctx, openRetry)
 	}
 }
 

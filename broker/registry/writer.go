@@ -76,10 +76,8 @@ func (r *Registry) known(key string) (k knownHost, alive bool) {
 
 // refresh reads a host from the store, after a random delay that spreads writers.
 func (w *writer) refresh(ctx context.Context, key string) error {
-	select {
-	case <-ctx.Done():
+	if !clock.Sleep(ctx, rand.N(2*conflictWait)) {
 		return fmt.Errorf("%w: %w", ErrStoreAway, context.Cause(ctx))
-	case <-time.After(rand.N(2 * conflictWait)):
 	}
 	s := hostState{Key: key}
 	k, _ := w.r.known(key)

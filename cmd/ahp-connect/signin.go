@@ -16,6 +16,7 @@ import (
 	"ahprelay/auth/device"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/dialhint"
 )
@@ -160,10 +161,8 @@ func passes(ctx context.Context, until time.Time, wall func() time.Time) bool {
 		if left <= 0 {
 			return true
 		}
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, min(left, retryToken)) {
 			return false
-		case <-time.After(min(left, retryToken)):
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ahprelay/cmd/internal/cli"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/release"
 )
 
@@ -115,10 +116,8 @@ func (u *updater) await(ctx context.Context, before string) error {
 		if now, err := u.instance(ctx); err == nil && now != before {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !clock.Sleep(ctx, time.Second) {
 			return errNotServing
-		case <-time.After(time.Second):
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
+	"ahprelay/internal/clock"
 )
 
 // The demo's host.
@@ -184,10 +185,7 @@ func awaitDemoHost(ctx context.Context, relay *gateway.Relay) {
 		if known, _, err := asks.hosts(ctx, demoTenant); err == nil && len(known) > 0 {
 			return
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
-		}
+		clock.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

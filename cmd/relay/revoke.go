@@ -16,6 +16,7 @@ import (
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 	operatorapi "ahprelay/gateway/api/operator"
+	"ahprelay/internal/clock"
 )
 
 type revokeCmd struct {
@@ -56,10 +57,7 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 	if done.Token == "" {
 		// A token's issue time has whole seconds. A token made after this command must
 		// carry a later second.
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
+		clock.Sleep(ctx, time.Second)
 	}
 	if done.Token != "" && !issuedID.MatchString(done.Token) {
 		fmt.Fprintf(s.err, "Note: relays issue no token with an ID like %s; check it unless a different issuer did. Relays keep no list of tokens, so they cannot tell.\n", done.Token)
