@@ -65,16 +65,16 @@ func (b *blocklist) has(open routing.Open) (reason string, yes bool) {
 
 const kickedReason = "the host's owner does not want this client"
 
-// A kick names the connections to end: a connection id or a subject.
-type kick struct {
+// A Kick names what to end: the connection with an id, a subject's connections and previews, or a
+// preview. It has exactly one of Conn, Subject and Preview.
+type Kick struct {
 	Conn    string        `json:"conn,omitempty"`
 	Subject string        `json:"subject,omitempty"`
 	Preview string        `json:"preview,omitempty"` // a preview's id, instead of Conn and Subject
 	For     time.Duration `json:"for"`               // how long to block, in nanoseconds
 }
 
-// valid reports whether exactly one target is set.
-func (k *kick) valid() bool {
+func (k *Kick) valid() bool {
 	ways := slices.DeleteFunc([]string{k.Conn, k.Subject, k.Preview}, func(way string) bool { return way == "" })
 	return len(ways) == 1
 }
@@ -83,11 +83,11 @@ func (k *kick) valid() bool {
 var errNobody = errors.New("no such connection or preview")
 
 // names reports whether the kick ends this connection: it names the connection or its subject.
-func (k *kick) names(open *routing.Open) bool {
+func (k *Kick) names(open *routing.Open) bool {
 	return k.Conn == open.ID || k.Subject != "" && k.Subject == open.Subject
 }
 
-func (k *kick) endPreview(a *Agent) (ended int, err error) {
+func (k *Kick) endPreview(a *Agent) (ended int, err error) {
 	ended = a.live.previews.end(func(one *openPreview) bool { return one.ID == k.Preview })
 	if ended == 0 {
 		return 0, errNobody
@@ -100,7 +100,7 @@ func (k *kick) endPreview(a *Agent) (ended int, err error) {
 // subject, or the connection's token, for k.For. It also closes the previews of the
 // connections' subjects or of the kicked subject. It returns how many connections and
 // previews it has ended. Each kind of target has its branch.
-func (a *Agent) kick(k kick) (ended int, err error) {
+func (a *Agent) kick(k Kick) (ended int, err error) {
 	if k.Preview != "" {
 		return k.endPreview(a)
 	}

@@ -79,7 +79,7 @@ func (a *Agent) list() Clients {
 	return list
 }
 
-func controlHandler(list func() Clients, end func(kick) (ended int, err error)) *http.ServeMux {
+func controlHandler(list func() Clients, end func(Kick) (ended int, err error)) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /clients", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, list()) })
 	mux.HandleFunc("POST /kick", func(w http.ResponseWriter, r *http.Request) { serveKick(w, r, end) })
@@ -91,8 +91,8 @@ type Kicked struct {
 	Ended int `json:"ended"` // how many connections and previews the kick has ended
 }
 
-func serveKick(w http.ResponseWriter, r *http.Request, end func(kick) (ended int, err error)) {
-	var k kick
+func serveKick(w http.ResponseWriter, r *http.Request, end func(Kick) (ended int, err error)) {
+	var k Kick
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAnswer)).Decode(&k)
 	if err != nil || !k.valid() || k.For < 0 {
 		writeError(w, http.StatusBadRequest, errors.New("want JSON with either conn, subject or preview, and for in nanoseconds"))
@@ -152,25 +152,9 @@ func (c Control) Clients(ctx context.Context) (list Clients, err error) {
 	return list, err
 }
 
-// KickConn ends a connection, and blocks its token for a time. It returns the number of ended
-// connections.
-func (c Control) KickConn(ctx context.Context, id string, bar time.Duration) (ended int, err error) {
-	return c.kick(ctx, kick{Conn: id, For: bar})
-}
-
-// KickSubject ends a subject's connections and previews, and blocks the subject for a time. It
-// returns the number of ended connections, or of previews if there was no connection.
-func (c Control) KickSubject(ctx context.Context, subject string, bar time.Duration) (ended int, err error) {
-	return c.kick(ctx, kick{Subject: subject, For: bar})
-}
-
-// ClosePreview closes the preview with an id, and returns the number of closed previews.
+// Kick ends connections, and returns their number, or that of previews if there was no connection.
 // An unknown id is an error.
-func (c Control) ClosePreview(ctx context.Context, id string) (ended int, err error) {
-	return c.kick(ctx, kick{Preview: id})
-}
-
-func (c Control) kick(ctx context.Context, k kick) (ended int, err error) {
+func (c Control) Kick(ctx context.Context, k Kick) (ended int, err error) {
 	var kicked Kicked
 	err = c.do(ctx, http.MethodPost, "/kick", k, &kicked)
 	return kicked.Ended, err

@@ -197,10 +197,10 @@ func TestForeignFileIsRefused(t *testing.T) {
 func TestKickedClientsCannotReturn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ada, bob, bob2 := w.openAs(w.relay, of("ada")), w.openAs(w.relay, of("bob")), w.openAs(w.relay, of("bob"))
-		if ended, err := w.agent.kick(kick{Subject: "nobody"}); ended != 0 || err != errNobody {
+		if ended, err := w.agent.kick(Kick{Subject: "nobody"}); ended != 0 || err != errNobody {
 			t.Errorf("kick of an unknown subject = %d connections, %v; want 0, errNobody", ended, err)
 		}
-		if ended, err := w.agent.kick(kick{Subject: "bob", For: time.Hour}); ended != 2 || err != nil {
+		if ended, err := w.agent.kick(Kick{Subject: "bob", For: time.Hour}); ended != 2 || err != nil {
 			t.Errorf("kick of bob ended %d connections, %v; want 2", ended, err)
 		}
 		for _, r := range []*remote{bob, bob2} {
@@ -216,7 +216,7 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 		if _, code := ada.said(); code != 0 {
 			t.Errorf("ada was closed with %d after bob's kick; want her connected", code)
 		}
-		if ended, err := w.agent.kick(kick{Conn: "c-ada", For: time.Minute}); ended != 1 || err != nil {
+		if ended, err := w.agent.kick(Kick{Conn: "c-ada", For: time.Minute}); ended != 1 || err != nil {
 			t.Errorf("kick of ada's token ended %d connections, %v; want 1", ended, err)
 		}
 		if _, code := w.openAs(w.relay, of("ada")).said(); code != ahp.CloseForbidden {
@@ -327,7 +327,7 @@ func TestEachAuditedEventHasOneLine(t *testing.T) {
 			cleo.send(`{"jsonrpc":"2.0","id":1,"method":"createSession","params":{"channel":"secret:/x"}}`)
 		}
 		w.openAs(w.relay, of("bob")).send(greeting("initialize", "one"))
-		if _, err := w.agent.kick(kick{Conn: "c-ada", For: time.Minute}); err != nil {
+		if _, err := w.agent.kick(Kick{Conn: "c-ada", For: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		w.openAs(w.relay, of("ada"))
@@ -485,14 +485,14 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 	if err != nil || list.Host != "laptop" || list.Agent != "agent1" || len(list.Clients) != 0 {
 		t.Errorf("Clients = %+v, %v; want the laptop's agent1 without clients", list, err)
 	}
-	if _, err := control.KickConn(t.Context(), "c1", 0); err == nil || !strings.Contains(err.Error(), errNobody.Error()) {
+	if _, err := control.Kick(t.Context(), Kick{Conn: "c1"}); err == nil || !strings.Contains(err.Error(), errNobody.Error()) {
 		t.Errorf("kicking an unknown connection: %v; want errNobody", err)
 	}
-	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
-		t.Errorf("KickSubject of a subject without connections = %d, %v; want 0, and no error", n, err)
+	if n, err := control.Kick(t.Context(), Kick{Subject: "bob", For: time.Hour}); n != 0 || err != nil {
+		t.Errorf("Kick of a subject without connections = %d, %v; want 0, and no error", n, err)
 	}
-	for _, bad := range []kick{{}, {Conn: "c", Subject: "s"}, {Conn: "c", For: -1}} {
-		if _, err := control.kick(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "want JSON") {
+	for _, bad := range []Kick{{}, {Conn: "c", Subject: "s"}, {Conn: "c", For: -1}} {
+		if _, err := control.Kick(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "want JSON") {
 			t.Errorf("kick with %+v: %v; want an error", bad, err)
 		}
 	}

@@ -125,7 +125,7 @@ func TestKickedClientLosesItsCanvas(t *testing.T) {
 			for _, c := range w.agent.clients.every() {
 				c.kicked.Store(false)
 			}
-			if ended, err := w.agent.kick(kick{Conn: ada.ID, For: bar}); ended != 1 || err != nil {
+			if ended, err := w.agent.kick(Kick{Conn: ada.ID, For: bar}); ended != 1 || err != nil {
 				t.Fatalf("kick ended %d connections, %v; want 1", ended, err)
 			}
 			synctest.Wait()

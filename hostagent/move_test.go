@@ -289,7 +289,7 @@ func TestBlockedPeopleDoNotArrive(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.leave(ahp.CloseShuttingDown)
 		m.host.toUs <- `{"n":2}`
-		if n, err := m.agent.kick(kick{Subject: "ada", For: time.Hour}); n != 1 || err != nil {
+		if n, err := m.agent.kick(Kick{Subject: "ada", For: time.Hour}); n != 1 || err != nil {
 			t.Errorf("the kick ends %d connections, %v; want 1", n, err)
 		}
 		synctest.Wait()

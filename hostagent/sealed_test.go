@@ -485,7 +485,7 @@ func TestSealedHostHasNoAddresses(t *testing.T) {
 func TestRelayLearnsNoReasonOfASealedHost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openSealed(30)
-		if ended, err := w.agent.kick(kick{Subject: "ada", For: time.Hour}); ended != 1 || err != nil {
+		if ended, err := w.agent.kick(Kick{Subject: "ada", For: time.Hour}); ended != 1 || err != nil {
 			t.Fatalf("kick of ada ended %d connections, %v; want 1", ended, err)
 		}
 		synctest.Wait()

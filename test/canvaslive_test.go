@@ -774,7 +774,7 @@ func TestCanvasLiveKicked(t *testing.T) {
 	events, ws := w.events(b, base), b.socket(base)
 	events.next()
 	ws.say("x")
-	if _, err := control.KickSubject(t.Context(), "ada", time.Hour); err != nil {
+	if _, err := control.Kick(t.Context(), hostagent.Kick{Subject: "ada", For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	events.ends()

@@ -223,14 +223,14 @@ func TestPreviewEndsInEachWay(t *testing.T) {
 			if err != nil || !slices.ContainsFunc(list.Previews, func(one hostagent.Preview) bool { return one.ID == p.ID && one.Subject == "the owner closes it" }) {
 				t.Errorf("the owner's list has the previews %+v, %v; want the open one", list.Previews, err)
 			}
-			_, err = w.control.ClosePreview(t.Context(), p.ID)
+			_, err = w.control.Kick(t.Context(), hostagent.Kick{Preview: p.ID})
 			return err
 		}},
 		{"the token is revoked", func(preview) error {
 			return w.stack.Relay.Revocations().Add(auth.Revocation{Tenant: "default", Subject: "the token is revoked", At: time.Now()})
 		}},
 		{"the owner kicks the subject", func(preview) error {
-			ended, err := w.control.KickSubject(t.Context(), "the owner kicks the subject", time.Hour)
+			ended, err := w.control.Kick(t.Context(), hostagent.Kick{Subject: "the owner kicks the subject", For: time.Hour})
 			if ended != 2 {
 				t.Errorf("the kick has ended %d; want 2, the connection and the preview", ended)
 			}

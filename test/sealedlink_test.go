@@ -260,7 +260,7 @@ func TestViewersOfASealedLinkAreOneClientOfTheHost(t *testing.T) {
 	if len(subjects) != len(machines) {
 		t.Fatalf("two machines have the subjects %v; want one each", subjects)
 	}
-	if ended, err := h.control.KickSubject(t.Context(), subjects[0], time.Minute); err != nil || ended != 3 {
+	if ended, err := h.control.Kick(t.Context(), hostagent.Kick{Subject: subjects[0], For: time.Minute}); err != nil || ended != 3 {
 		t.Errorf("%d connections of %s are ended, %v; want 3", ended, subjects[0], err)
 	}
 	h.awaitConnected(4)

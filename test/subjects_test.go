@@ -329,13 +329,13 @@ func TestOwnerEndsAConnection(t *testing.T) {
 		t.Fatalf("the clients are %+v; want bob's connection with one message", list)
 	}
 	start := time.Now()
-	if n, err := control.KickConn(t.Context(), list.Clients[0].ID, time.Hour); n != 1 || err != nil {
-		t.Fatalf("KickConn = %d, %v; want 1", n, err)
+	if n, err := control.Kick(t.Context(), hostagent.Kick{Conn: list.Clients[0].ID, For: time.Hour}); n != 1 || err != nil {
+		t.Fatalf("Kick of a connection = %d, %v; want 1", n, err)
 	}
 	awaitClosed(t, c, ahp.CloseForbidden, "forbidden: the host's owner does not want this client")
 	t.Logf("closed after %v", time.Since(start).Round(100*time.Microsecond))
-	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
-		t.Fatalf("KickSubject = %d, %v; want 0", n, err)
+	if n, err := control.Kick(t.Context(), hostagent.Kick{Subject: "bob", For: time.Hour}); n != 0 || err != nil {
+		t.Fatalf("Kick of a subject = %d, %v; want 0", n, err)
 	}
 	again := bob.dial(nil)
 	awaitClosed(t, again, ahp.CloseForbidden, "forbidden: the host's owner does not want this client, until")

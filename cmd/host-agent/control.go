@@ -131,15 +131,7 @@ func (c *kickCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	var ended int
-	switch {
-	case c.Preview != "":
-		ended, err = control.ClosePreview(ctx, c.Preview)
-	case c.ID != "":
-		ended, err = control.KickConn(ctx, c.ID, c.For)
-	default:
-		ended, err = control.KickSubject(ctx, c.Subject, c.For)
-	}
+	ended, err := control.Kick(ctx, hostagent.Kick{Conn: c.ID, Subject: c.Subject, Preview: c.Preview, For: c.For})
 	if err != nil {
 		return err
 	}
