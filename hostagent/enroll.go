@@ -49,6 +49,13 @@ type keyAnswer struct {
 	Expires    time.Time
 }
 
+// enrolAgain is how often an enrolment's request is repeated to the same relay, which then repeats its answer, with a
+// pause of enrolPause before each.
+const (
+	enrolAgain = 3
+	enrolPause = time.Second
+)
+
 // prove requests a credential from the first reachable relay. If a relay may
 // have received the request, prove does not try another: the token may be used
 // up.
@@ -67,7 +74,15 @@ func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purp
 			return answer, err
 		}
 		body["challenge"], body["keySignature"] = challenge, signature
-		if err := a.post(ctx, relay, path, nil, body, &answer); err != nil {
+		err = a.post(ctx, relay, path, nil, body, &answer)
+		for range enrolAgain {
+			if err == nil || !temporary(err) || purpose != auth.ToEnroll || ctx.Err() != nil {
+				break
+			}
+			time.Sleep(enrolPause)
+			err = a.post(ctx, relay, path, nil, body, &answer)
+		}
+		if err != nil {
 			return answer, err
 		}
 		before, err := a.token()

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -33,9 +34,11 @@ type keyRelay struct {
 	spent   map[string]bool
 	gave    []time.Time
 	uses    int
-	down    bool // the relay is unreachable
-	loses   bool // the relay handles the request, but its response is lost
-	refuses bool // the relay refuses renewals with the status 500
+	down    bool              // the relay is unreachable
+	loses   bool              // the relay handles the request, but its response is lost
+	lost    int               // as many responses to enrolments are lost
+	said    map[string]string // responses to enrolments, by the request's body: the relay repeats them
+	refuses bool              // the relay refuses renewals with the status 500
 }
 
 func newKeyRelay(t *testing.T) *keyRelay {
@@ -44,7 +47,7 @@ func newKeyRelay(t *testing.T) *keyRelay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &keyRelay{t: t, keys: keys, ttl: auth.DefaultCredentialTTL, spent: map[string]bool{}}
+	return &keyRelay{t: t, keys: keys, ttl: auth.DefaultCredentialTTL, spent: map[string]bool{}, said: map[string]string{}}
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -54,8 +57,22 @@ func (r *keyRelay) RoundTrip(request *http.Request) (*http.Response, error) {
 	if r.down {
 		return nil, errors.New("no route to host")
 	}
+	data, _ := io.ReadAll(request.Body)
+	request.Body = io.NopCloser(bytes.NewReader(data))
 	w := httptest.NewRecorder()
-	r.serve(w, request)
+	if said, again := r.said[string(data)]; again {
+		_, _ = w.WriteString(said)
+	} else {
+		r.serve(w, request)
+	}
+	enrols := request.URL.Path == "/agent/enroll"
+	if enrols && w.Code == http.StatusOK {
+		r.said[string(data)] = w.Body.String()
+	}
+	if enrols && r.lost > 0 {
+		r.lost--
+		return nil, errors.New("connection reset")
+	}
 	if r.loses {
 		return nil, errors.New("connection reset")
 	}
@@ -241,6 +258,25 @@ func TestCredentialIsRenewed(t *testing.T) {
 			t.Error("the credential was renewed before a third of its lifetime; want after it")
 		}
 	})
+}
+
+// TestLostEnrolmentIsRepeated loses the relay's response to an enrolment twice. The host-agent must repeat the
+// request, because its token is used up, and get the credential. If each response is lost, it must give up.
+func TestLostEnrolmentIsRepeated(t *testing.T) {
+	for lost, works := range map[int]bool{2: true, 100: false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newKeyRelay(t)
+			r.lost = lost
+			token, err := r.keys.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(day)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, _, err = Enroll(t.Context(), Enrolment{Relays: []string{"https://relay"}, Token: token, File: filepath.Join(t.TempDir(), "credentials"), HTTP: &http.Client{Transport: r}})
+			if (err == nil) != works {
+				t.Errorf("with %d lost responses, Enroll = %v; want success: %v", lost, err, works)
+			}
+		})
+	}
 }
 
 // TestLostRenewalKeepsTheCredential loses the relay's response to a renewal. The host-agent must

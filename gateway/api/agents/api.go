@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"crypto/sha256"
 	"log/slog"
 	"net"
 	"net/http"
@@ -65,12 +66,15 @@ type API struct {
 	tunnels  tunnels
 	renewing sync.Mutex // held while takeOver checks and records the credential in use
 
+	enrolling  sync.Mutex                      // guards enrolments
+	enrolments map[[sha256.Size]byte]enrolment // answers of the last minutes, by the hash of the request
+
 	arrivals *admission.Arrivals
 }
 
 // New returns an API.
 func New(cfg Config) *API {
-	return &API{Config: cfg, arrivals: admission.NewArrivals()}
+	return &API{Config: cfg, arrivals: admission.NewArrivals(), enrolments: map[[sha256.Size]byte]enrolment{}}
 }
 
 // Routes registers the API's handlers.

@@ -14,7 +14,8 @@
 //
 // A renewed credential ends the previous one only when the new one is first used, because the
 // response with it may have been lost. If a credential was renewed twice, the successor that is
-// used first is valid: see [API.MayTakeOver].
+// used first is valid: see [API.MayTakeOver]. An enrolment token cannot be used twice, so the relay
+// repeats its answer to the same request.
 //
 // # What it owns
 //
@@ -26,5 +27,5 @@
 //
 // An [API] is safe for concurrent use. Its lock renewing makes the check and the record of the
 // credential in use atomic. The tunnels' lock guards the set of WebSockets. The two locks are
-// never held together.
+// never held together. A third lock, enrolling, guards the answers to enrolments.
 package agents

@@ -1,9 +1,13 @@
 package agents
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
+	"maps"
 	"net/http"
 	"time"
 
@@ -20,7 +24,8 @@ import (
 //	POST /agent/renew   {"challenge", "keySignature"}        → {"credential", "expires"}
 //
 // An enrolment token is used up by the first enrolment. Relays notify each other of it; a
-// disconnected relay learns it when it reconnects.
+// disconnected relay learns it when it reconnects. For answerAgain, the relay gives the same answer
+// to the same request, because the first answer may be lost.
 
 // KeyProof is the body of POST /agent/enroll and /agent/renew.
 type KeyProof struct {
@@ -35,7 +40,36 @@ type Credential struct {
 	Expires    time.Time `json:"expires"` // by the relay's clock
 }
 
+// answerAgain is how long a relay repeats its answer to an enrolment.
+const answerAgain = 2 * time.Minute
+
+// An enrolment is a relay's answer to an enrolment.
+type enrolment struct {
+	answer Credential
+	until  time.Time
+}
+
+// answered returns the answer to an enrolment's request, given by its hash, if it was answered.
+func (a *API) answered(request [sha256.Size]byte) (Credential, bool) {
+	a.enrolling.Lock()
+	defer a.enrolling.Unlock()
+	maps.DeleteFunc(a.enrolments, func(_ [sha256.Size]byte, e enrolment) bool { return time.Now().After(e.until) })
+	e, ok := a.enrolments[request]
+	return e.answer, ok
+}
+
 func (a *API) serveEnroll(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if err != nil {
+		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "the body cannot be read"})
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	request := sha256.Sum256(append([]byte(r.Header.Get("Authorization")+"\x00"), body...))
+	if again, ok := a.answered(request); ok {
+		authn.WriteJSON(w, http.StatusOK, again)
+		return
+	}
 	host, proof, ok := a.keyProof(w, r)
 	if !ok {
 		return
@@ -63,7 +97,14 @@ func (a *API) serveEnroll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.Caller.Audit.Write(a.HostLine("enrol", host, r, "credential; the enrolment token is used up"))
-	a.giveCredential(w, r, auth.Enrolment{Tenant: host.Tenant, Host: host.Host, Key: proof.Key, Origins: host.Derive()})
+	given, ok := a.credential(w, r, auth.Enrolment{Tenant: host.Tenant, Host: host.Host, Key: proof.Key, Origins: host.Derive()})
+	if !ok {
+		return
+	}
+	a.enrolling.Lock()
+	a.enrolments[request] = enrolment{given, time.Now().Add(answerAgain)}
+	a.enrolling.Unlock()
+	authn.WriteJSON(w, http.StatusOK, given)
 }
 
 func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
@@ -87,9 +128,12 @@ func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.Caller.Audit.Write(a.HostLine("enrol", host, r, "credential renewed"))
-	a.giveCredential(w, r, auth.Enrolment{
+	given, ok := a.credential(w, r, auth.Enrolment{
 		Tenant: host.Tenant, Host: host.Host, Key: host.Key, Replaces: &auth.Replaced{ID: host.ID, Expires: host.Expires}, Origins: host.Renewed(),
 	})
+	if ok {
+		authn.WriteJSON(w, http.StatusOK, given)
+	}
 }
 
 // keyProof authenticates a request, counts it ([admission.Limiter.Traded]), and reads its
@@ -122,16 +166,16 @@ func (a *API) ProvesKey(w http.ResponseWriter, host auth.Enrolment, purpose auth
 	return err == nil
 }
 
-func (a *API) giveCredential(w http.ResponseWriter, r *http.Request, e auth.Enrolment) {
+// credential issues a credential. If ok is false, it has responded with an error.
+func (a *API) credential(w http.ResponseWriter, r *http.Request, e auth.Enrolment) (given Credential, ok bool) {
 	e.Expires = time.Now().Add(a.CredentialTTL)
 	shown, _ := auth.Bearer(r.Header.Get("Authorization"))
 	credential, err := a.Caller.Keys.Tokens().RenewCredential(e, shown)
 	if err != nil {
 		a.Log.Error("credential not issued", "tenant", e.Tenant, "host", e.Host, "error", err)
 		authn.WriteJSON(w, http.StatusInternalServerError, map[string]string{"error": "the relay cannot make a credential; see its log"})
-		return
 	}
-	authn.WriteJSON(w, http.StatusOK, Credential{credential, e.Expires})
+	return Credential{credential, e.Expires}, err == nil
 }
 
 // errElsewhere reports that a different credential, renewed from the same predecessor,
