@@ -241,7 +241,7 @@ func openState(a *Agent) (err error) {
 		if a.seals.vault, err = openVault(a.cfg.StateDir, a.tenant, a.host); err != nil {
 			return err
 		}
-		a.seals.vault.fence = a.fence
+		a.seals.vault.fence = a.run.fence
 		a.ledger.Seal()
 	}
 	a.awake = awake.New(awake.Config{Mode: cmp.Or(a.cfg.KeepAwake, awake.Never), OnBattery: a.cfg.OnBattery, Log: a.cfg.Log, Changed: keptAwake})
@@ -257,7 +257,7 @@ func acquire(ctx context.Context, holder *registry.LeaseHolder, a *Agent) error 
 	if err := holder.Acquire(ctx); err != nil {
 		return err
 	}
-	return a.got()
+	return got(a)
 }
 
 // reread reads the files of the state directory again: a host-agent that had the host until now may

@@ -37,7 +37,7 @@ type lastStates struct {
 }
 
 func newLastStates(a *Agent) (l lastStates, err error) {
-	l.agent, a.private.fence = a, a.fence
+	l.agent, a.private.fence = a, a.run.fence
 	if err := a.private.open(a.cfg.StateDir, a.tenant, a.host); err != nil { // before anything is kept
 		return l, err
 	}
@@ -55,7 +55,7 @@ func (c *Config) remembers() bool {
 func (l lastStates) config() remembering.Config {
 	a := l.agent
 	cfg := remembering.Config{
-		Mode: a.cfg.Remember, Tenant: a.tenant, Host: a.host, Instance: a.instance, StateDir: a.cfg.StateDir, Fence: a.fence, Log: a.cfg.Log,
+		Mode: a.cfg.Remember, Tenant: a.tenant, Host: a.host, Instance: a.instance, StateDir: a.cfg.StateDir, Fence: a.run.fence, Log: a.cfg.Log,
 		Omits: func(session string) bool { return a.private.owner(session) != "" },
 		Dial:  l.dial, Renewed: l.keysChanged,
 	}

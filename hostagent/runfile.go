@@ -182,7 +182,7 @@ func (a *Agent) enter() {
 
 // got records that this host-agent has the host, and reads the state that a previous one has left. From
 // then on, the previous one writes no state.
-func (a *Agent) got() error {
+func got(a *Agent) error {
 	if a.run.f == nil && a.cfg.StateDir != "" { // a host-agent that is running, or stopped by a signal, has the file
 		err := os.Remove(runPath(a.cfg.StateDir, a.tenant, a.host))
 		if err == nil {
@@ -195,7 +195,7 @@ func (a *Agent) got() error {
 
 // fence returns an error if a successor on this machine has the host, so that this host-agent, for
 // example after a SIGCONT, does not write its old state over the successor's. A write that has begun before continues.
-func (a *Agent) fence() error { return a.run.replaced() }
+func (r *run) fence() error { return r.replaced() }
 
 func (r *run) holds() { r.check(r.runFile.holds(r.instance)) }
 

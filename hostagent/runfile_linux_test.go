@@ -141,7 +141,7 @@ func TestSupersededHostAgentWritesNoState(t *testing.T) {
 	start := func(a *Agent) {
 		a.enter()
 		t.Cleanup(a.run.close)
-		if err := a.got(); err != nil {
+		if err := got(a); err != nil {
 			t.Fatal(err)
 		}
 		for what, err := range changes(a) {

@@ -52,7 +52,7 @@ func newWaitingItems(a *Agent) (*waitingItems, error) {
 	}
 	var err error
 	if w.book, err = waitbook.Open(a.cfg.StateDir, a.tenant, a.host, w.sealed()); err == nil {
-		w.book.Fence = a.fence
+		w.book.Fence = a.run.fence
 	}
 	return w, err
 }

@@ -102,7 +102,7 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 		a.failed(w, err)
 		return
 	}
-	if most != "" && device.ID != own && (device.Access == "" || !most.Includes(device.Access)) {
+	if device.ID != own && isAbove(device.Access, most) {
 		authn.WriteError(w, http.StatusForbidden, errors.New("that device has a higher level than this one: use a device with the same level"))
 		return
 	}
@@ -128,6 +128,11 @@ func (a *devices) deleteDevice(id string) {
 	if err := a.People.Remove(id); err != nil && !errors.Is(err, people.ErrNone) {
 		a.Log.Warn("removed device not deleted", "device", id, "error", err)
 	}
+}
+
+// isAbove reports whether a device's level is above a maximum, which may be "" for none.
+func isAbove(level, most auth.Access) bool {
+	return most != "" && (level == "" || !most.Includes(level))
 }
 
 // mostOf returns a device's maximum level, or "" if it has no limit of its own.
