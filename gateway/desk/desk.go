@@ -34,6 +34,7 @@ const (
 	hostBurst = 512
 	queue     = "relays"
 	flushTime = time.Second
+	openTime  = 2 * time.Second // for Publish to open a tenant's account
 )
 
 // An Answer handles a host's request, and returns the reply.
@@ -58,8 +59,19 @@ func New(tenants *broker.Tenants, subject func(tenant, host string) string, answ
 // Start begins to answer requests until stop is called.
 func (d *Desk) Start() (stop func()) { return d.tenants.Serve(d.serve) }
 
-// Publish sends a message to a tenant's host-agents, if this relay serves the tenant.
-func (d *Desk) Publish(tenant, subject string, data []byte) error {
+// Publish sends a message to a tenant's host-agents. It opens the tenant's account if necessary, because all
+// host-agents may be at other relays.
+func (d *Desk) Publish(ctx context.Context, tenant, subject string, data []byte) error {
+	release, err := d.tenants.Use(tenant)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	if err := d.tenants.Await(ctx, tenant); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	conn := d.conns[tenant]
 	d.mu.Unlock()
@@ -91,7 +103,7 @@ func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) 
 	if err != nil {
 		return nil, err
 	}
-	d.set(tenant, conn)
+	leave := d.join(tenant, conn)
 	ctx, cancel := context.WithCancel(context.Background())
 	c.running.Go(func() { c.in.Run(ctx) })
 	c.running.Go(func() { c.work(ctx) })
@@ -100,20 +112,25 @@ func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) 
 		// arrive either.
 		unsubscribe()
 		_ = conn.Flush(flushTime)
-		d.set(tenant, nil)
+		leave()
 		close(c.quiet)
 		cancel()
 		c.running.Wait()
 	}, nil
 }
 
-func (d *Desk) set(tenant string, conn *broker.Conn) {
+// join makes Publish use a connection until leave is called, or until a newer connection joins: an account that is
+// opened again may be served before its former connection has left.
+func (d *Desk) join(tenant string, conn *broker.Conn) (leave func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if conn == nil {
-		delete(d.conns, tenant)
-	} else {
-		d.conns[tenant] = conn
+	d.conns[tenant] = conn
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.conns[tenant] == conn {
+			delete(d.conns, tenant)
+		}
 	}
 }
 

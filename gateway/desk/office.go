@@ -95,9 +95,9 @@ func (o *Office) Close() {
 	o.running.Wait()
 }
 
-// Publish sends a message to a tenant's host-agents, if this relay serves the tenant.
-func (o *Office) Publish(tenant, subject string, data []byte) error {
-	return o.desk.Publish(tenant, subject, data)
+// Publish is [Desk.Publish].
+func (o *Office) Publish(ctx context.Context, tenant, subject string, data []byte) error {
+	return o.desk.Publish(ctx, tenant, subject, data)
 }
 
 // SweepNow removes old records, if this relay maintains the store.

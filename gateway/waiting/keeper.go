@@ -218,7 +218,7 @@ func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item wai
 	}
 	if h, _ := k.cfg.Registry.Lookup(who.Tenant, host); h.State == registry.Online {
 		// If this message is lost, the host-agent gets the item with its next request.
-		_ = k.Publish(who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
+		_ = k.Publish(ctx, who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
 	}
 	return &kept, nil
 }
