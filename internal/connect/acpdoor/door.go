@@ -22,6 +22,7 @@ import (
 // Times and bounds.
 const (
 	callTime    = 3 * time.Minute // for an answer from the host; agents start slowly
+	queueTime   = 2 * time.Second // after a failed turn, for the host to begin the next one
 	readsTime   = 5 * time.Second // how long the end of a turn waits for terminals and files that are being read
 	maxSessions = 64              // open sessions; also a session's files that are read at a time
 	redialFirst = 500 * time.Millisecond

@@ -694,6 +694,55 @@ func TestCancelAndQueue(t *testing.T) {
 	}
 }
 
+// A failingAgent ends each turn with an error, when it may.
+type failingAgent struct{ fails chan error }
+
+func (a *failingAgent) Info() agenthost.AgentInfo {
+	return agenthost.AgentInfo{Provider: "failing", Name: "Failing"}
+}
+
+func (a *failingAgent) Open(context.Context, agenthost.Start, *agenthost.Chat) (agenthost.Conversation, error) {
+	return a, nil
+}
+
+func (a *failingAgent) SetOption(context.Context, string, any) error { return nil }
+func (a *failingAgent) ID() string                                   { return "c" }
+func (a *failingAgent) Close() error                                 { return nil }
+
+func (a *failingAgent) Prompt(ctx context.Context, _ agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+	select {
+	case err := <-a.fails:
+		return agenthost.End{}, err
+	case <-ctx.Done():
+		return agenthost.End{}, ctx.Err()
+	}
+}
+
+// TestQueuedPromptEndsAfterAnError ends a turn with an error while a prompt waits. The host gives the agent no further message then,
+// so the editor must learn that the agent has not got it, and the message must not wait any more.
+func TestQueuedPromptEndsAfterAnError(t *testing.T) {
+	folder, agent := t.TempDir(), &failingAgent{fails: make(chan error)}
+	s := newSite(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Folders: []string{folder}})
+	e := s.open(t, acp.ClientCapabilities{}, func(cfg *acpdoor.Config) { cfg.Folder = folder })
+	id := e.create()
+	running := e.conn.Begin("session/prompt", promptOf(id, "one"))
+	queued := e.conn.Begin("session/prompt", promptOf(id, "two"))
+	s.awaitQueue(t, id)
+	agent.fails <- errors.New("the limit of the plan is reached")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for want, p := range map[string]*acp.Pending{"the limit": running, "send it again": queued} {
+		if err := p.Wait(ctx, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a prompt ends with %v; want an error with %q", err, want)
+		}
+	}
+	again := e.conn.Begin("session/prompt", promptOf(id, "three"))
+	agent.fails <- errors.New("still reached")
+	if err := again.Wait(ctx, nil); err == nil || !strings.Contains(err.Error(), "still reached") {
+		t.Errorf("the next prompt ends with %v; want its own error", err)
+	}
+}
+
 // TestTerminalIsText opens a door for an editor that cannot show terminals. It must get the
 // terminal's output as text.
 func TestTerminalIsText(t *testing.T) {

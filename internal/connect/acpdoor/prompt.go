@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ type prompt struct {
 	waits     bool // for the connection to the host
 	sent      bool // the message was sent, or could not be
 	cancelled bool
+	behind    error // error of the turn before it, because of which the message is removed
 }
 
 func (d *Door) prompt(r *acp.Request) {
@@ -100,9 +102,17 @@ func (s *session) finish(p *prompt, end ending) {
 // lost is the end of a prompt that is missing in the chat after an interruption.
 func (p *prompt) lost() ending {
 	if p.cancelled {
-		return ending{reason: acp.StopReasonCancelled}
+		return p.removed()
 	}
 	return ending{err: errors.New("the message was lost in an interruption: send it again")}
+}
+
+// removed is the end of a prompt whose queued message was removed.
+func (p *prompt) removed() ending {
+	if p.behind != nil {
+		return ending{err: fmt.Errorf("the turn before this message has failed, so the agent has not got it (%w); send it again", p.behind)}
+	}
+	return ending{reason: acp.StopReasonCancelled}
 }
 
 // leave removes the prompt from its session. It returns false if it was removed before.
@@ -173,9 +183,30 @@ func sendCancels(s *session) {
 			continue
 		}
 		s.dropped = append(s.dropped, p.queued)
-		s.finish(p, ending{reason: acp.StopReasonCancelled})
+		s.finish(p, p.removed())
 	}
 	s.dropped = s.dropped[max(0, len(s.dropped)-maxSessions):]
+}
+
+// removeBehind removes the editor's queued messages after a turn that has failed, unless another turn begins soon. A host may let
+// these messages wait until a later turn has succeeded, and the editor would wait for their answers.
+func removeBehind(s *session, turn string, why error) {
+	select {
+	case <-time.After(queueTime):
+	case <-s.door.life.Done():
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turn != nil || s.last != turn {
+		return
+	}
+	for _, p := range s.prompts {
+		if p.queued != "" && !p.cancelled {
+			p.cancelled, p.behind = true, why
+		}
+	}
+	s.door.spawn(func() { sendCancels(s) })
 }
 
 // cancelLate ends a turn that the host has begun with a queued message before it got the message's removal.

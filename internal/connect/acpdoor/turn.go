@@ -132,6 +132,9 @@ func (s *session) endTurn(id string, end ending) {
 	v := s.turn
 	v.end()
 	s.turn, s.last = nil, id
+	if end.err != nil && slices.ContainsFunc(s.prompts, func(p *prompt) bool { return p.queued != "" }) {
+		s.door.spawn(func() { removeBehind(s, id, end.err) })
+	}
 	for _, p := range s.prompts {
 		if p.turn == id {
 			end.usage(v.usage, p)
