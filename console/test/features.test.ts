@@ -537,7 +537,7 @@ test('a further attempt to accept an invitation has the same key', async (t) => 
   const signedIn = new Promise<string>((resolve) => { went = resolve; });
   const said = { textContent: '' };
   const page: Record<string, object> = { name: { value: '' }, said, on: { firstChild: {} }, form: { addEventListener: (_: string, act: any) => { submits = act; } } };
-  const store = { put: () => ({}), delete: () => ({}) };
+  const store = { get: () => ({}), put: () => ({}), delete: () => ({}) };
   const db = { close() {}, transaction: () => { const made: any = { objectStore: () => store }; setTimeout(() => made.oncomplete(), 0); return made; } };
   const keys: string[] = [];
   Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { userAgent: '' } });

@@ -32,7 +32,7 @@ form.addEventListener('submit', async (event) => {
     await signIn(keys, await send(keys, 'POST', 'auth/setup', { json: { invite, name: name.value } }));
     location.assign(new URL('../device', import.meta.url));
   } catch (e) {
-    refused(e.message);
     button.disabled = false;
+    await refused(e.message);
   }
 });
