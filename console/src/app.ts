@@ -377,8 +377,8 @@ export class App {
 
   /** Opens a session's chat at its question. */
   openQuestion(host: string, session: string, chat = ''): void {
-    this.openSession(host, session);
-    if (chat && chat !== (this.chat || this.link?.store.chatOf(session))) this.chooseChat(chat); // chatUri may be that of the last visit
+    const first = this.links.get(host)?.store.chatOf(session); // chatUri may be that of the last visit
+    if (session !== this.session || host !== this.host || (chat && chat !== (this.chat || first))) this.#go({ host, session, chat: chat === first ? '' : chat });
     this.sought = itsQuestion;
     this.draw();
   }

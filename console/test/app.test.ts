@@ -121,7 +121,7 @@ test('equal URIs at two hosts share no model, file or context', async () => {
 
 // Presses a notification about a question in a session's second chat, which was in view at the last visit. The page must
 // open that chat: the host's list of chats, which is not known yet, begins with another. A dialog that was left open must
-// not hide the question.
+// not hide the question. One press of Back must leave it.
 test('a press on a notification opens the chat of its question', async (t) => {
   mock.timers.enable({ apis: ['setInterval'] });
   t.after(() => mock.timers.reset());
@@ -129,7 +129,8 @@ test('a press on a notification opens the chat of its question', async (t) => {
   const had = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
   Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { serviceWorker: { addEventListener: (_: string, act: any) => { pressed = act; } } } });
   t.after(() => { if (had) Object.defineProperty(globalThis, 'navigator', had); else delete (globalThis as any).navigator; });
-  Object.assign((globalThis as any).history, { pushState: (_: any, __: string, to: string) => { (globalThis as any).location.hash = to; } });
+  let pushed = 0; // entries that the button Back passes
+  Object.assign((globalThis as any).history, { pushState: (_: any, __: string, to: string) => { pushed++; (globalThis as any).location.hash = to; } });
   Socket.refuses = false;
   const { App } = await import('../src/app');
   const { follow } = await import('../src/events');
@@ -140,7 +141,7 @@ test('a press on a notification opens the chat of its question', async (t) => {
   app.link!.past.set('ahp-session:/1', { chat: 'ahp-chat:/second', state: { turns: [] } as any, at: 1 });
   app.open({ kind: 'told' });
   pressed({ data: { open: { host: 'desk', session: 'ahp-session:/1', chat: 'ahp-chat:/second', asks: true } } });
-  assert.deepEqual([app.session, app.chat, app.sought, app.dialog], ['ahp-session:/1', 'ahp-chat:/second', 'asks', null]);
+  assert.deepEqual([app.session, app.chat, app.sought, app.dialog, pushed], ['ahp-session:/1', 'ahp-chat:/second', 'asks', null, 1]);
   app.link!.store.snapshot({ resource: 'ahp-session:/1', state: { chats: [{ resource: 'ahp-chat:/first' }, { resource: 'ahp-chat:/second' }] } as any, fromSeq: 1 });
   assert.equal(app.chatUri, 'ahp-chat:/second');
   app.forget();

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-XL2EUGGU.js";import"./chunk-HAFYWCPM.js";import"./chunk-N2VBYUEM.js";import"./chunk-26WMZINT.js";import"./chunk-62MQPYN5.js";import"./chunk-JYELJNGU.js";import"./chunk-2H4ELW67.js";import"./chunk-KDANPWBN.js";import"./chunk-5ZUITUKW.js";export{b as Code,a as Share};
