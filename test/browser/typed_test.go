@@ -261,3 +261,15 @@ func TestChangeOfPlanGoesWithItsOption(t *testing.T) {
 	p.click(lastTurn + " [data-ask] .option")
 	p.wants(lastTurn+" .parts", `"freeformValues":["Only 100 runs"],"kind":"selected","value":"autopilot"`)
 }
+
+// TestAnsweredQuestionShowsItsMarkdown skips a question whose text is Markdown. It must stay formatted.
+func TestAnsweredQuestionShowsItsMarkdown(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("ask")
+	p.press(lastTurn+" .answers button", "Skip")
+	p.wants(lastTurn+" .ask.answered strong", "a few things")
+}

@@ -185,7 +185,7 @@ function Answered({ part, questions, by }: { part: Part; questions: QuestionItem
   const word = { accept: '', decline: t`Skipped.`, cancel: t`Cancelled.` }[text(part.response) as string] ?? t`Not answered.`;
   return (
     <section class="ask answered">
-      {text(part.request?.message) && <p class="dim text">{text(part.request!.message)}</p>}
+      {text(part.request?.message) && <Markdown text={text(part.request!.message)} />}
       {isObject(part.request?.planReview) && <details><summary>{text(part.request!.planReview.title) || t`Plan`}</summary><Plan plan={{ ...part.request.planReview, title: '' }} /></details>}
       {part.response === 'accept' && questions.map((q) => <p key={q.id}><span class="dim">{text(q.title) || text(q.message)}: </span>{shown(q, answers[q.id])}</p>)}
       {word && <p class="dim">{word}</p>}
@@ -196,7 +196,7 @@ function Answered({ part, questions, by }: { part: Part; questions: QuestionItem
 
 function shown(q: QuestionItem, answer: QuestionAnswer | undefined): string {
   const v = answer?.value;
-  if (!isObject(v)) return answer?.state === 'skipped' ? 'skipped' : '–';
+  if (!isObject(v)) return '–';
   const name = (id: unknown) => text(array(q.options).find((o) => o?.id === id)?.label) || String(id);
   const free = array(v.freeformValues).map(text);
   if (v.kind === 'selected') return [v.value ? name(v.value) : '', ...free].filter(Boolean).join(', ');
