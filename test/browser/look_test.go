@@ -284,7 +284,7 @@ func (p *page) answersStayInView() {
 	p.wants(row+" .asked", "session.go +2 −2, session_test.go +3")
 	p.swipes(row + " .answers button")
 	p.swipes(row + " .item")
-	p.click(row + " .item")
+	p.press(row+" .answers button", "Read it first") // the question can only be refused there
 	fromStart := `(a => a.querySelector(".edit:first-child summary") === document.activeElement && a.querySelectorAll(".diff").length === 2 &&
 		a.getBoundingClientRect().top >= document.querySelector("#log").getBoundingClientRect().top - 1)(document.querySelector(` + js(lastTurn+" .approval") + `))`
 	p.holds("the changes from their start", fromStart)

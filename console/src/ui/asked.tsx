@@ -53,6 +53,7 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
       {q.risky && <p class="risk danger"><Icon name="alert" />{t`The host marks this as dangerous.`}</p>}
       {options.length > 0 && (
         <div class="answers">
+          {options.every((o) => o.deny) && <button type="button" class="primary" onClick={() => nav.openQuestion(q.host, q.session, q.chat)}>{t`Read it first`}</button>}
           {options.map((o) => (
             <button key={o.id} type="button" class={o.deny || q.kind !== 'approval' ? '' : 'primary'} disabled={given === '' || over} onClick={() => { if (rests(at.current!)) questions.answer(q, o); }}>{o.label}</button>
           ))}
