@@ -78,6 +78,8 @@ func startBrowser(names []string, flags map[string]any, opts ...chromedp.Context
 		chromedp.Flag("disable-component-extensions-with-background-pages", true), chromedp.Flag("disable-breakpad", true), chromedp.Flag("mute-audio", true),
 		chromedp.Flag("disable-features", "SpareRendererForSitePerProcess,Translate,MediaRouter,OptimizationHints,SegmentationPlatform"),
 		chromedp.Flag("disable-dev-shm-usage", true), // containers have little shared memory
+		// A page lives for seconds: optimizing its scripts takes longer than running them.
+		chromedp.Flag("js-flags", "--no-maglev,--no-turbofan"),
 	}
 	for name, value := range flags {
 		options = append(options, chromedp.Flag(name, value))

@@ -83,7 +83,7 @@ func TestLongAnswersLeaveNoMemoryBehind(t *testing.T) {
 		p.settles()
 		return p.heldByPage()
 	}
-	before := after("talk 600") // the first answer also loads code that stays
+	before := after("talk 200") // the first answer also loads code that stays
 	eval[any](p, "location.hash = "+js(session)+", null")
 	p.await("#prompt")
 	if grown := after("talk 1200") - before; grown > most {
