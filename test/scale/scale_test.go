@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // Their times do not matter.
 func TestEachScenarioMakesRows(t *testing.T) {
 	t.Parallel()
-	p := &Plan{Sizes: Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3, Sessions: 5}, Renew: time.Second}
+	p := &Plan{Sizes: Sizes{Few: 20, Many: 60, Restart: 60, Hosts: 60, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3, Sessions: 5}, Renew: time.Second}
 	for _, m := range Measurements {
 		if !slices.Contains([]string{"costs", "tenants", "restart", "idle", "remembered", "far", "regions"}, m.Name) {
 			continue // the tests below run moves, real and shortage
@@ -80,7 +80,7 @@ func TestRealHostAgentsMakeRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := RealRun{
-		Programs: programs, Dir: t.TempDir(), Hosts: 200, Relays: 3, Restarts: 1,
+		Programs: programs, Dir: t.TempDir(), Hosts: 60, Relays: 3, Restarts: 1,
 	}
 	rows, err := run.Run(ctx)
 	if err != nil {
