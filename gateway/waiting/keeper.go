@@ -216,10 +216,9 @@ func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item wai
 	case err != nil:
 		return nil, err
 	}
-	if h, _ := k.cfg.Registry.Lookup(who.Tenant, host); h.State == registry.Online {
-		// If this message is lost, the host-agent gets the item with its next request.
-		_ = k.Publish(ctx, who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
-	}
+	// The host may be online, although this relay has not read it yet. If this message is
+	// lost, the host-agent gets the item with its next request.
+	_ = k.Publish(ctx, who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
 	return &kept, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/broker/store"
 	"ahprelay/broker/waiting"
 	"ahprelay/gateway/desk"
@@ -109,17 +110,7 @@ func TestBatchIsBoundedWithItsAuthors(t *testing.T) {
 func TestRenewedItemIsNotRemoved(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
-	sealer, err := site.Keys.Sealer("waiting")
-	if err != nil {
-		t.Fatal(err)
-	}
-	records, err := store.Start(t.Context(), store.Config{Conn: site.Relays(t), Sealer: sealer, Name: "waiting items", Stream: Stream, Subjects: Subjects})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(records.Close)
-	natssite.Next(t, "all that the stream has", records.Ready())
-
+	records := recordsAt(t, site)
 	now, ada := time.Now(), auth.Client{Tenant: "acme", Subject: "ada"}
 	k := &Keeper{cfg: Config{Store: records, Log: slog.New(slog.DiscardHandler)}, items: map[desk.Key]*entry{}}
 	for n := range ofPerson {
@@ -164,4 +155,45 @@ func TestItemsWaitWhileGrantsAreUnknown(t *testing.T) {
 	if b, err := k.batch("acme", "laptop", &waiting.Request{}); !errors.Is(err, away) {
 		t.Errorf("batch = %+v, %v; want %v", b, err, away)
 	}
+}
+
+// recordsAt returns a site's store of waiting items, after it has been read.
+func recordsAt(t *testing.T, site *natssite.Site) *store.Store {
+	t.Helper()
+	sealer, err := site.Keys.Sealer("waiting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := store.Start(t.Context(), store.Config{Conn: site.Relays(t), Sealer: sealer, Name: "waiting items", Stream: Stream, Subjects: Subjects})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(records.Close)
+	natssite.Next(t, "all that the stream has", records.Ready())
+	return records
+}
+
+// TestItemIsAnnouncedToAHostThatHasJustCome leaves an item for a host whose host-agent is connected,
+// while the relay has not read yet that the host is online. The host-agent must learn of the item at
+// once: it has asked for its items before, and asks again in five minutes only.
+func TestItemIsAnnouncedToAHostThatHasJustCome(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	tenants := site.Tenants(t)
+	hosts, err := registry.Start(t.Context(), registry.Config{Conn: site.Relays(t), Tenants: tenants})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(hosts.Close)
+	k := Start(Config{Store: recordsAt(t, site), Tenants: tenants, Registry: hosts, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(k.Close)
+	natssite.Enrol(t, hosts, "acme", "laptop")
+	natssite.Open(t, tenants, "acme")
+	agent := natssite.DialAgent(t, site.AgentConfig(t, "acme", "laptop", 0))
+	news := natssite.Subscribe(t, agent, waiting.NewsSubject("acme", "laptop"))
+	item := waiting.Item{ID: fmt.Sprintf("%032x", 1), Version: 1, Expires: time.Now().Add(time.Hour).UnixMilli()}
+	if _, err := k.Put(t.Context(), auth.Client{Tenant: "acme", Subject: "ada"}, "laptop", item); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "announcement of the item", news)
 }
