@@ -183,14 +183,10 @@ func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 	}
 }
 
-// await polls until holds returns true, and fails after a minute.
+// await polls until holds returns true: see [natssite.Eventually].
 func await(t *testing.T, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the condition does not hold after a minute; want it to hold")
-		}
-	}
+	natssite.Eventually(t, "the condition holds", holds)
 }
 
 // Clients may close with any code. codeLabel maps all codes to 13 labels, so clients
