@@ -577,6 +577,31 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 	})
 }
 
+// TestApprovedRequestGivesNoWay approves a request while another request looks for room. The approved
+// request must stay, so that its device gets access.
+func TestApprovedRequestGivesNoWay(t *testing.T) {
+	tenant := roomOfTenant
+	t.Cleanup(func() { roomOfTenant = tenant })
+	roomOfTenant = fair.Room{Places: 1, Networks: [2]int{1, 1}}
+	store := &lateStore{Store: new(memstore.Store)}
+	d, key, who := NewDirectory(store), newKey(t), owner()
+	first, err := d.Ask(Request{Kind: OfDevice, Key: key, Address: "192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.after = func() {
+		if _, err := d.Decide(first.ID, &who, Decision{Approve: true, Code: first.Code}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := d.Ask(Request{Kind: OfDevice, Key: newKey(t), Address: "192.0.2.1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Poll(first.ID, first.Secret, key); err != nil {
+		t.Errorf("polling the request that was approved meanwhile: %v; want no error", err)
+	}
+}
+
 func TestCleanNamesArePrintable(t *testing.T) {
 	for name, want := range map[string]string{
 		"Ada's phone": "Ada's phone", "a\x1b[2Jb\nc": "a[2Jbc", "\xff\xfe": "", " x ": "x", "\u202eevil": "evil",

@@ -162,7 +162,13 @@ func (d *Directory) makeRoom(r *Request) error {
 			}
 			gone := list[index[out]]
 			list = slices.Delete(list, index[out], index[out]+1)
-			if err := d.store.Update(requestPrefix+gone.ID, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+			err := update(d.store, requestPrefix+gone.ID, func(old *Request) (*Request, error) {
+				if old != nil && old.Approved != nil { // meanwhile
+					return old, nil
+				}
+				return nil, nil
+			})
+			if err != nil {
 				return err
 			}
 		}
