@@ -191,6 +191,9 @@ func TestItemIsAnnouncedToAHostThatHasJustCome(t *testing.T) {
 	natssite.Open(t, tenants, "acme")
 	agent := natssite.DialAgent(t, site.AgentConfig(t, "acme", "laptop", 0))
 	news := natssite.Subscribe(t, agent, waiting.NewsSubject("acme", "laptop"))
+	if err := agent.Flush(natssite.Patience); err != nil { // the server has the subscription
+		t.Fatal(err)
+	}
 	item := waiting.Item{ID: fmt.Sprintf("%032x", 1), Version: 1, Expires: time.Now().Add(time.Hour).UnixMilli()}
 	if _, err := k.Put(t.Context(), auth.Client{Tenant: "acme", Subject: "ada"}, "laptop", item); err != nil {
 		t.Fatal(err)
