@@ -465,6 +465,9 @@ func (s *hostState) revokedAt(revoked *Revocations, user natsUser) (time.Time, b
 
 // mergeRefused returns the union of two sets, with the later times.
 func mergeRefused(a, b map[string]time.Time) map[string]time.Time {
+	if len(b) == 0 {
+		return a
+	}
 	all := maps.Clone(a)
 	if all == nil {
 		all = map[string]time.Time{}
