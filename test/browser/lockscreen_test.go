@@ -172,8 +172,8 @@ func (l *lockScreen) answersInRows() {
 	}
 	for _, test := range []struct{ prompt, shows, answers, press, end string }{
 		{"permission", "echo test", "Allow Once,Skip", "Allow Once", "Allowed."},
-		{"edit", "session.go +2 −2, session_test.go +3", "Skip", "Skip", "Then not."},
-		{"danger", "The host marks this as dangerous.", "Skip", "Skip", "Then not."},
+		{"edit", "session.go +2 −2, session_test.go +3", "Read it first,Skip", "Skip", "Then not."},
+		{"danger", "The host marks this as dangerous.", "Read it first,Skip", "Skip", "Then not."},
 	} {
 		l.openSession(session)
 		l.say(test.prompt)

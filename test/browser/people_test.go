@@ -323,7 +323,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	p.click("#level [value=talk]")
 	p.shot("people-approve-device")
 	p.click("#decide button[type=submit]")
-	second.wants("#who", "owner, may talk to agents")
+	second.wants("#who", "owner. You may talk to agents")
 	second.wants("#hosts", hostName)
 
 	token := second.later("(async () => (await import('/pages/keys.js')).accessToken())()")

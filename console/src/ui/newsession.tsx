@@ -50,12 +50,11 @@ export function NewSession() {
 interface Created { provider: string; directory: string; model?: { id: string }; config?: JsonObject }
 
 /**
- * Creates a session and opens it. Rejects if the host refuses. tried has the sessions, by their choices, that the host may have
- * created although no answer came: they are not created a second time.
+ * Creates a session and opens it. Rejects if the host refuses. tried has the sessions, by the user's choices, that the host may have
+ * created although no answer came: they are not created a second time. The host's own options may differ between two tries.
  */
-async function create(link: Link, what: Created, tried: Map<string, string>): Promise<void> {
-  const { provider, directory, model, config } = what;
-  const key = JSON.stringify(what);
+async function create(link: Link, { provider, directory, model, config }: Created, chosen: JsonObject, tried: Map<string, string>): Promise<void> {
+  const key = JSON.stringify([provider, directory, model, chosen]);
   const channel = tried.get(key) ?? `${provider}:/${randomId()}`;
   tried.set(key, channel);
   try {
@@ -115,7 +114,7 @@ function Form({ link }: { link: Link }) {
         nav.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: withModel, text: words, title }, toRelay(wake)));
         nav.open(null);
       } else {
-        await create(link, { provider, directory, model: withModel, config: configOf(await latest(), config) }, tried.current);
+        await create(link, { provider, directory, model: withModel, config: configOf(await latest(), config) }, config, tried.current);
         if (words.trim()) keepDraft(link.host, view.session, words);
       }
       keepDraft(link.host, 'new', '');
