@@ -360,7 +360,7 @@ func TestForeignPollsSlowNobodyDown(t *testing.T) {
 
 // TestRequestEndsWithItsTime polls a request from its beginning to its end. The request must be
 // pending, then approved, also for a device whose answer was lost, and unknown after the device's
-// removal and after its time. A host-agent whose answer was lost must get the same credential again.
+// removal and after its time. After a lost answer, the host-agent must get the same credential again.
 func TestRequestEndsWithItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, who := newDirectory(t), owner()

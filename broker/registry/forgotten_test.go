@@ -66,7 +66,7 @@ func TestForgottenHostStaysRevoked(t *testing.T) {
 	}
 }
 
-// TestFormerUsersExpire forgets a host whose users have credentials. The relay must keep these users
+// TestFormerUsersExpire forgets a host with users that have credentials. The relay must keep these users
 // until the credentials have expired, or until the host returns.
 func TestFormerUsersExpire(t *testing.T) {
 	t.Parallel()

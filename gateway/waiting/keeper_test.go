@@ -173,7 +173,7 @@ func recordsAt(t *testing.T, site *natssite.Site) *store.Store {
 	return records
 }
 
-// TestItemIsAnnouncedToAHostThatHasJustCome leaves an item for a host whose host-agent is connected,
+// TestItemIsAnnouncedToAHostThatHasJustCome leaves an item for a host with a connected host-agent,
 // while the relay has not read yet that the host is online. The host-agent must learn of the item at
 // once: it has asked for its items before, and asks again in five minutes only.
 func TestItemIsAnnouncedToAHostThatHasJustCome(t *testing.T) {

@@ -428,9 +428,9 @@ func TestConsoleReportsWhatWasNotDelivered(t *testing.T) {
 	p.holds("the item to be removed", "!document.querySelector('.log .left li')")
 }
 
-// TestLostMessageLeavesTheEditorWhenItIsFound leaves a message at a relay whose answer is lost while its list cannot be read
-// either, as when a phone changes its network. The editor must lose the text when the list has the message: a person would send
-// it again.
+// TestLostMessageLeavesTheEditorWhenItIsFound leaves a message at a relay, loses the answer, and makes
+// the list unreadable, as when a phone changes its network. When the list has the message, the editor
+// must lose the text: a person would send it again.
 func TestLostMessageLeavesTheEditorWhenItIsFound(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

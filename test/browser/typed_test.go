@@ -262,7 +262,7 @@ func TestChangeOfPlanGoesWithItsOption(t *testing.T) {
 	p.wants(lastTurn+" .parts", `"freeformValues":["Only 100 runs"],"kind":"selected","value":"autopilot"`)
 }
 
-// TestAnsweredQuestionShowsItsMarkdown skips a question whose text is Markdown. It must stay formatted.
+// TestAnsweredQuestionShowsItsMarkdown skips a question with Markdown in its text. It must stay formatted.
 func TestAnsweredQuestionShowsItsMarkdown(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
