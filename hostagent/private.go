@@ -49,8 +49,8 @@ type privateSession struct {
 
 // privateSessions holds the private sessions by URI, in memory and in a file.
 type privateSessions struct {
-	path  string       // the file's path; "" keeps the sessions in memory only
-	fence func() error // as in vault
+	path  string // the file's path; "" keeps the sessions in memory only
+	fence atomicfile.Fence
 
 	mu sync.Mutex
 	of map[string]privateSession
@@ -98,14 +98,7 @@ func (p *privateSessions) set(owner, session string, private bool, channels []st
 		next[session] = privateSession{owner, channels[:min(len(channels), maxPrivateChats)]}
 	}
 	if p.path != "" {
-		var err error
-		if p.fence != nil {
-			err = p.fence()
-		}
-		if err == nil {
-			err = atomicfile.ReplaceJSON(p.path, next, "")
-		}
-		if err != nil {
+		if err := p.fence.ReplaceJSON(p.path, next, ""); err != nil {
 			return false, fmt.Errorf("private sessions: %w", err)
 		}
 	}

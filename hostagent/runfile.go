@@ -28,7 +28,7 @@ import (
 //
 // A host-agent that gets the host while the previous one still runs, for example with
 // --take-over, replaces the file. The previous one notices that before it writes to the
-// state directory: see replaced.
+// state directory: see fence.
 //
 // The zero runFile has no file, and records nothing.
 type runFile struct {
@@ -140,21 +140,6 @@ func (r *runFile) write(instances []string) error {
 	return nil
 }
 
-// replaced returns an error if a successor has replaced the file.
-func (r *runFile) replaced() error {
-	if r == nil || r.f == nil {
-		return nil
-	}
-	own, err := r.f.Stat()
-	if err != nil {
-		return err
-	}
-	if present, err := os.Stat(r.f.Name()); err == nil && !os.SameFile(own, present) {
-		return fmt.Errorf("a different host-agent has the host now: it has replaced %s", r.f.Name())
-	}
-	return nil
-}
-
 // close releases the lock for a successor.
 func (r *runFile) close() { _ = auth.CloseLocked(r.f) }
 
@@ -193,9 +178,22 @@ func got(a *Agent) error {
 	return reread(a)
 }
 
-// fence returns an error if a successor on this machine has the host, so that this host-agent, for
-// example after a SIGCONT, does not write its old state over the successor's. A write that has begun before continues.
-func (r *run) fence() error { return r.replaced() }
+// fence is the [atomicfile.Fence] of the state directory. It returns an error if a successor has replaced
+// the file, so that this host-agent, for example after a SIGCONT, does not write its old state over the
+// successor's. A write that has begun before continues.
+func (r *run) fence() error {
+	if r.runFile == nil || r.f == nil {
+		return nil
+	}
+	own, err := r.f.Stat()
+	if err != nil {
+		return err
+	}
+	if present, err := os.Stat(r.f.Name()); err == nil && !os.SameFile(own, present) {
+		return fmt.Errorf("a different host-agent has the host now: it has replaced %s", r.f.Name())
+	}
+	return nil
+}
 
 func (r *run) holds() { r.check(r.runFile.holds(r.instance)) }
 

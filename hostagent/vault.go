@@ -23,7 +23,7 @@ import (
 type vault struct {
 	path   string
 	secret sealed.Secret
-	fence  func() error // returns an error if the file belongs to a different host-agent now; may be nil
+	fence  atomicfile.Fence
 
 	mu      sync.Mutex // guards the fields below
 	state   vaultState
@@ -156,13 +156,7 @@ func (v *vault) reread() error {
 
 // saveLocked writes the file, and returns when it is on disk.
 func (v *vault) saveLocked() error {
-	var err error
-	if v.fence != nil {
-		err = v.fence()
-	}
-	if err == nil {
-		err = atomicfile.ReplaceJSON(v.path, &v.state, "  ")
-	}
+	err := v.fence.ReplaceJSON(v.path, &v.state, "  ")
 	v.unsaved = err != nil
 	return err
 }

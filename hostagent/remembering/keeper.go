@@ -20,6 +20,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker/remember"
 	"ahprelay/hostagent/watch"
+	"ahprelay/internal/atomicfile"
 	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
@@ -56,7 +57,7 @@ type Config struct {
 	Mode                   Mode
 	Tenant, Host, Instance string
 	StateDir               string                                          // directory of the keys' file; "": in memory only
-	Fence                  func() error                                    // returns an error if the keys' file belongs to a different host-agent now; may be nil
+	Fence                  atomicfile.Fence                                // of the keys' file
 	Dial                   func(ctx context.Context) (watch.Socket, error) // required; connects to the host
 	Omits                  func(session string) bool                       // reports whether a session must not be stored; may be nil
 	Renewed                func()                                          // called after a change of the key; must not block; may be nil

@@ -50,8 +50,8 @@ func (h *Holder) is(to *Holder) bool {
 
 // keyring holds the keys of a host and remembers the clients that received them.
 type keyring struct {
-	path  string       // the file's path; "" keeps the keys in memory only
-	fence func() error // see [Config.Fence]
+	path  string // the file's path; "" keeps the keys in memory only
+	fence atomicfile.Fence
 
 	mu      sync.Mutex // guards the fields below
 	vault   remember.Vault
@@ -115,11 +115,8 @@ func (r *keyring) saveLocked() error {
 		return err
 	}
 	err = os.MkdirAll(filepath.Dir(r.path), 0o700)
-	if err == nil && r.fence != nil {
-		err = r.fence()
-	}
 	if err == nil {
-		err = atomicfile.ReplaceJSON(r.path, keyFile{r.runs, r.vault.Key, signer, r.holders, r.vault.Blind, r.wipe}, "")
+		err = r.fence.ReplaceJSON(r.path, keyFile{r.runs, r.vault.Key, signer, r.holders, r.vault.Blind, r.wipe}, "")
 	}
 	if err != nil {
 		return fmt.Errorf("keys for remembered sessions: %w", err)

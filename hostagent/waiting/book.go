@@ -88,7 +88,7 @@ type file struct {
 
 // A Book is the lasting memory of one host.
 type Book struct {
-	Fence func() error // returns an error if the file belongs to a different host-agent now; may be nil
+	Fence atomicfile.Fence
 
 	path   string
 	strict bool
@@ -146,14 +146,7 @@ func (b *Book) Reread() error {
 	return nil
 }
 
-func (b *Book) saveLocked() error {
-	if b.Fence != nil {
-		if err := b.Fence(); err != nil {
-			return err
-		}
-	}
-	return atomicfile.ReplaceJSON(b.path, &b.kept, "")
-}
+func (b *Book) saveLocked() error { return b.Fence.ReplaceJSON(b.path, &b.kept, "") }
 
 // Secret returns the host's key.
 func (b *Book) Secret() sealed.Secret { return b.secret }

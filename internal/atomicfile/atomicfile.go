@@ -55,6 +55,20 @@ func ReplaceJSON(path string, v any, indent string) error {
 	return Replace(path, append(data, '\n'), 0o600)
 }
 
+// A Fence returns an error if a different process owns this process's files now. A nil Fence
+// permits each write.
+type Fence func() error
+
+// ReplaceJSON is the function ReplaceJSON, if the fence permits the write.
+func (f Fence) ReplaceJSON(path string, v any, indent string) error {
+	if f != nil {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return ReplaceJSON(path, v, indent)
+}
+
 // ReadJSON decodes a file into v, and reports whether the file exists. A missing file is
 // no error.
 func ReadJSON(path string, v any) (exists bool, err error) {
