@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"ahprelay/auth"
+	"ahprelay/internal/clock"
 )
 
 // An Enrolment describes how to trade an enrolment token for a credential.
@@ -76,10 +77,9 @@ func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purp
 		body["challenge"], body["keySignature"] = challenge, signature
 		err = a.post(ctx, relay, path, nil, body, &answer)
 		for range enrolAgain {
-			if err == nil || !temporary(err) || purpose != auth.ToEnroll || ctx.Err() != nil {
+			if err == nil || !temporary(err) || purpose != auth.ToEnroll || !clock.Sleep(ctx, enrolPause) {
 				break
 			}
-			time.Sleep(enrolPause)
 			err = a.post(ctx, relay, path, nil, body, &answer)
 		}
 		if err != nil {

@@ -206,8 +206,7 @@ func (l *clientLine) stop() {
 	l.endMove()
 }
 
-// Relays receive no report about a sealed
-// connection.
+// Relays receive no report about a sealed connection.
 func (l *clientLine) Report(report func() routing.Report) {
 	if l.seal == nil {
 		l.now.Load().Report(report)

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"ahprelay/internal/acp"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/connect/client"
 )
 
@@ -191,9 +192,7 @@ func sendCancels(s *session) {
 // removeBehind removes the editor's queued messages after a turn that has failed, unless another turn begins soon. A host may let
 // these messages wait until a later turn has succeeded, and the editor would wait for their answers.
 func removeBehind(s *session, turn string, why error) {
-	select {
-	case <-time.After(queueTime):
-	case <-s.door.life.Done():
+	if !clock.Sleep(s.door.life, queueTime) {
 		return
 	}
 	s.mu.Lock()
