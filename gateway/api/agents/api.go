@@ -13,6 +13,8 @@ import (
 	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/authn"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // Config configures an [API].
@@ -66,15 +68,16 @@ type API struct {
 	tunnels  tunnels
 	renewing sync.Mutex // held while takeOver checks and records the credential in use
 
-	enrolling  sync.Mutex                      // guards enrolments
-	enrolments map[[sha256.Size]byte]enrolment // answers of the last minutes, by the hash of the request
+	enrolling  sync.Mutex                                   // guards enrolments
+	enrolments *simplelru.LRU[[sha256.Size]byte, enrolment] // answers of the last minutes, oldest first, by the hash of the request
 
 	arrivals *admission.Arrivals
 }
 
 // New returns an API.
 func New(cfg Config) *API {
-	return &API{Config: cfg, arrivals: admission.NewArrivals(), enrolments: map[[sha256.Size]byte]enrolment{}}
+	enrolments, _ := simplelru.NewLRU[[sha256.Size]byte, enrolment](maxEnrolments, nil) // fails only without a limit
+	return &API{Config: cfg, arrivals: admission.NewArrivals(), enrolments: enrolments}
 }
 
 // Routes registers the API's handlers.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"time"
 
@@ -40,8 +39,11 @@ type Credential struct {
 	Expires    time.Time `json:"expires"` // by the relay's clock
 }
 
-// answerAgain is how long a relay repeats its answer to an enrolment.
-const answerAgain = 2 * time.Minute
+// A relay repeats its answer to an enrolment for answerAgain. It keeps the latest maxEnrolments answers.
+const (
+	answerAgain   = 2 * time.Minute
+	maxEnrolments = 32768
+)
 
 // An enrolment is a relay's answer to an enrolment.
 type enrolment struct {
@@ -53,8 +55,14 @@ type enrolment struct {
 func (a *API) answered(request [sha256.Size]byte) (Credential, bool) {
 	a.enrolling.Lock()
 	defer a.enrolling.Unlock()
-	maps.DeleteFunc(a.enrolments, func(_ [sha256.Size]byte, e enrolment) bool { return time.Now().After(e.until) })
-	e, ok := a.enrolments[request]
+	for {
+		_, oldest, ok := a.enrolments.GetOldest()
+		if !ok || time.Now().Before(oldest.until) {
+			break
+		}
+		a.enrolments.RemoveOldest()
+	}
+	e, ok := a.enrolments.Peek(request)
 	return e.answer, ok
 }
 
@@ -102,7 +110,7 @@ func (a *API) serveEnroll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.enrolling.Lock()
-	a.enrolments[request] = enrolment{given, time.Now().Add(answerAgain)}
+	a.enrolments.Add(request, enrolment{given, time.Now().Add(answerAgain)})
 	a.enrolling.Unlock()
 	authn.WriteJSON(w, http.StatusOK, given)
 }
