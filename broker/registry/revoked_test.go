@@ -67,16 +67,7 @@ func TestRevokedEverywhere(t *testing.T) {
 // already has a connection in the tenant's account. The server must refuse the user.
 func TestRevocationBeforeItsUser(t *testing.T) {
 	t.Parallel()
-	members := newCluster(t, 2, registry.Config{})
-	for _, m := range members {
-		m.serve(t)
-	}
-	for _, m := range members {
-		m.join(t)
-	}
-	for _, m := range members {
-		awaitStore(t, m)
-	}
+	members := startCluster(t, 2, registry.Config{})
 	two, first, second := members[1].Site, members[0].Registry, members[1].Registry
 	natssite.DialAgent(t, admitFor(t, two, first, auth.Enrolment{ID: "t2", Tenant: "acme", Host: "desktop", IssuedAt: time.Now()}))
 
@@ -90,8 +81,14 @@ func TestRevocationBeforeItsUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	natssite.Eventually(t, "the second relay's server refuses the user", func() bool {
-		nc, err := natssite.Connect(two.URL(), nats.UserJWT(func() (string, error) { return credentials, nil }, laptop.Sign))
+	wantRefused(t, two, credentials, laptop.Sign)
+}
+
+// wantRefused waits until a site's server refuses a user's credentials.
+func wantRefused(t *testing.T, s *natssite.Site, credentials string, sign nats.SignatureHandler) {
+	t.Helper()
+	natssite.Eventually(t, "the credentials are refused", func() bool {
+		nc, err := natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return credentials, nil }, sign))
 		if err == nil {
 			nc.Close()
 		}

@@ -181,12 +181,12 @@ func Eventually(t *testing.T, what string, holds func() bool) {
 func Enrol(t *testing.T, r registry, tenant, host string) {
 	t.Helper()
 	var err error
-	for began := time.Now(); time.Since(began) < Patience; time.Sleep(20 * time.Millisecond) {
-		if err = r.Enrol(tenant, host); err == nil {
-			return
+	defer func() {
+		if err != nil {
+			t.Logf("the last enrolment of %s/%s: %v", tenant, host, err)
 		}
-	}
-	t.Fatalf("%s/%s is still not enrolled after %v: %v", tenant, host, Patience, err)
+	}()
+	Eventually(t, tenant+"/"+host+" is enrolled", func() bool { err = r.Enrol(tenant, host); return err == nil })
 }
 
 type registry interface {
