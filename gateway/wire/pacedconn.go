@@ -130,14 +130,14 @@ func tcpConn(conn net.Conn) *net.TCPConn {
 const longWrite = 50 * time.Millisecond
 
 // WaitedSince reports whether a Write has blocked since t.
-func (p *pace) WaitedSince(t time.Time) bool { return p.waited.Get().After(t) }
+func (p *pace) WaitedSince(t time.Time) bool {
+	standing := p.standing.Get()
+	return p.waited.Get().After(t) || !standing.IsZero() && time.Since(standing) >= longWrite
+}
 
-// While a Write is blocked, its progress is checked after firstLook, and then at growing
-// intervals up to WriteLook. So times are precise for a connection that makes progress,
-// and a stalled one costs little. There are at least stallLooks checks before the Write
-// fails.
+// While a Write is blocked, it looks at the time each WriteLook, and whenever the kernel has accepted bytes. There are
+// at least stallLooks looks before the Write fails.
 const (
-	firstLook  = 20 * time.Millisecond
 	WriteLook  = time.Second
 	stallLooks = 4
 )
@@ -194,12 +194,12 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 		c.blocks()
 	}
 	var stood time.Duration
+	look := min(WriteLook, stall/stallLooks)
 	for moved, began := start, start; ; {
-		look := min(max(began.Sub(moved), firstLook), WriteLook, stall/stallLooks)
 		if err := c.SetWriteDeadline(began.Add(look)); err != nil {
 			return n, err
 		}
-		m, err := c.Conn.Write(p[n:])
+		m, err := c.writeSome(p[n:])
 		n += m
 		now := time.Now()
 		if now.Sub(start) >= longWrite {
@@ -211,11 +211,19 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 			moved, stood = now, 0
 			c.standing.Set(now)
 		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(moved) >= stall+stood {
+		if n == len(p) || err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(moved) >= stall+stood) {
 			return n, err
 		}
 		began = now
 	}
+}
+
+// writeSome writes p until the write deadline, and may return earlier if the kernel has accepted some bytes.
+func (c *pacedConn) writeSome(p []byte) (int, error) {
+	if c.raw == nil {
+		return c.Conn.Write(p)
+	}
+	return writeSoon(c.Conn, c.raw, p)
 }
 
 // BelowTLS returns conn with paced writes. TLS must be put above it.

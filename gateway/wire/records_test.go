@@ -76,6 +76,34 @@ func TestStalledTLSWriteFails(t *testing.T) {
 	}
 }
 
+// TestBlockedWriteRarelyWakes blocks a write for 10 s. The writer wakes about once a second, because thousands of
+// clients may read nothing.
+func TestBlockedWriteRarelyWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		counted := &countingConn{Conn: here}
+		conn := NewConn(t.Context(), counted, time.Minute)
+		wrote := make(chan error, 1)
+		go func() {
+			_, err := conn.Write([]byte("x"))
+			wrote <- err
+		}()
+		time.Sleep(longWrite)
+		if !conn.WaitedSince(time.Now().Add(-time.Minute)) {
+			t.Errorf("after %v, a blocked write does not count as blocked", longWrite)
+		}
+		time.Sleep(10 * time.Second)
+		if n := counted.writes.Load(); n > 11 {
+			t.Errorf("a write that was blocked for 10 s tried %d times; want at most 11", n)
+		}
+		_, _ = io.ReadFull(there, make([]byte, 1))
+		if err := <-wrote; err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+	})
+}
+
 // A countingConn counts Writes.
 type countingConn struct {
 	net.Conn

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"net"
 	"sync"
 	"syscall"
@@ -66,28 +67,43 @@ func roundTrip(conn *net.TCPConn) (way time.Duration, ok bool) {
 	return way, ok
 }
 
-// An attempt is a write that does not block.
+// An attempt is a write of the bytes that the kernel accepts.
 type attempt struct {
 	bytes []byte
+	wait  bool // until the kernel accepts some
 	n     int
+	err   error
 	try   func(fd uintptr) (done bool)
 }
 
 var attempts = sync.Pool{New: func() any {
 	a := &attempt{}
 	a.try = func(fd uintptr) bool {
-		a.n, _ = unix.Write(int(fd), a.bytes) // the caller retries the rest
-		return true
+		a.n, a.err = unix.Write(int(fd), a.bytes)
+		return !a.wait || a.err != unix.EAGAIN
 	}
 	return a
 }}
 
-// writeNow writes the bytes that the kernel accepts at once, and returns their number.
-func writeNow(raw syscall.RawConn, p []byte) int {
+// write writes the bytes that the kernel accepts. With wait, it waits for that until the write deadline.
+func write(raw syscall.RawConn, p []byte, wait bool) (n int, err error) {
 	a := attempts.Get().(*attempt)
 	defer attempts.Put(a)
-	a.bytes, a.n = p, 0
-	_ = raw.Write(a.try) // fails if the connection is closed
+	a.bytes, a.wait, a.n, a.err = p, wait, 0, nil
+	err = cmp.Or(raw.Write(a.try), a.err)
 	a.bytes = nil
-	return max(a.n, 0)
+	if err == unix.EINTR {
+		err = nil
+	}
+	return max(a.n, 0), err
 }
+
+// writeNow writes the bytes that the kernel accepts at once, and returns their number. An error of the connection is
+// left to the next write.
+func writeNow(raw syscall.RawConn, p []byte) int {
+	n, _ := write(raw, p, false)
+	return n
+}
+
+// writeSoon writes p to conn until the write deadline, and may return earlier if the kernel has accepted some bytes.
+func writeSoon(_ net.Conn, raw syscall.RawConn, p []byte) (int, error) { return write(raw, p, true) }

@@ -17,3 +17,5 @@ func KernelQueued(net.Conn) (written, unread int) { return 0, 0 }
 func roundTrip(*net.TCPConn) (time.Duration, bool) { return 0, false }
 
 func writeNow(syscall.RawConn, []byte) int { return 0 }
+
+func writeSoon(conn net.Conn, _ syscall.RawConn, p []byte) (int, error) { return conn.Write(p) }
