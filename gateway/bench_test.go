@@ -25,7 +25,7 @@ func BenchmarkWriter(b *testing.B) {
 	const clients, burst = 100, 20
 	frame := routing.Frame{Data: wire.EncodePiece(bytes.Repeat([]byte{'x'}, 512), true, true, false), Credit: 512}
 	var writers sync.WaitGroup
-	turns := newWriters(func(run func()) bool { writers.Go(run); return true })
+	turns := newWriters(func(run func()) bool { writers.Go(run); return true }, alone)
 	var boxes []*outbox
 	for range clients {
 		boxes = append(boxes, &outbox{

@@ -96,7 +96,7 @@ func newServer(cfg Config, origin canvas.Origin, known directory, revoked *regis
 		board: notify.NewBoard(),
 	}
 	s.life, s.cancel = context.WithCancel(context.Background())
-	s.writers = newWriters(s.spawn)
+	s.writers = newWriters(s.spawn, s.shares.Contended)
 	s.hosts = newHosts(s.life, &s.cfg, known, s.spawn)
 	s.hosts.budget, s.hosts.cutOff = s.budget, &s.cutOff
 	s.reports = newReports(s.cfg.Log)

@@ -275,7 +275,7 @@ func TestFullQueueEndsWithoutFurtherDelay(t *testing.T) {
 				<-begin
 				run()
 			})
-		})
+		}, alone)
 		out.mu.Unlock()
 		ping := routing.Frame{Data: frame(wire.FinBit|wire.OpPing, make([]byte, 125))}
 		for out.queued() <= 1<<20 {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"time"
 
 	"ahprelay/ahp"
@@ -37,6 +38,9 @@ const slowTime = 2 * time.Minute
 // together.
 const sweepShare = 15
 
+// sweepAtOnce is the number of clients after which a sweep lets other goroutines run.
+const sweepAtOnce = 64
+
 // liveness is a client's state for the sweep goroutine, which alone uses it.
 type liveness struct {
 	due    time.Time // time of the next ping
@@ -49,7 +53,10 @@ type liveness struct {
 func (s *Server) sweep() {
 	for clock.Sleep(s.life, max(s.cfg.Ping/sweepShare, time.Millisecond)) {
 		now := time.Now()
-		for _, c := range s.hosts.all() {
+		for i, c := range s.hosts.all() {
+			if i%sweepAtOnce == 0 {
+				runtime.Gosched()
+			}
 			c.load.noteMoved(now, c.toHost())
 			c.load.noteLoad(c.toHost())
 			if c.alive.check(c, now) {

@@ -45,7 +45,7 @@ func newOutboxEnd(t *testing.T, limit int) *outboxEnd {
 				e.note(func() { e.running-- })
 			})
 			return true
-		}),
+		}, alone),
 	}
 	t.Cleanup(func() {
 		_ = far.Close()

@@ -47,7 +47,7 @@ func BenchmarkRows(b *testing.B) {
 			relay := routing.NewRelayEnd(routing.RelayEndConfig{Agent: "agent", Encode: wire.EncodePiece})
 			relay.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, quietLines{})
 			var writing sync.WaitGroup
-			writers := newWriters(func(run func()) bool { writing.Go(run); return true })
+			writers := newWriters(func(run func()) bool { writing.Go(run); return true }, alone)
 			for range clients {
 				sock := &wire.Socket{Conn: wire.NewConn(context.Background(), sink{}, time.Second)}
 				out := &outbox{sock: sock, limit: 8 << 20, budget: newBudget(1<<30, 128<<20), writers: writers}

@@ -17,8 +17,9 @@ const yieldAfter = 8
 // other tenants' goroutines soon get a processor. An outbox leaves its place while the kernel does not accept
 // its batch.
 type writers struct {
-	places int               // of each tenant
-	spawn  func(func()) bool // starts a goroutine that the server waits for; may be called under mu
+	places    int               // of each tenant
+	spawn     func(func()) bool // starts a goroutine that the server waits for; may be called under mu
+	contended func(string) bool // reports whether a tenant other than this is active; may be called under mu
 
 	mu      sync.Mutex // guards the field below and its values
 	tenants map[string]*writing
@@ -30,8 +31,8 @@ type writing struct {
 	queue []*outbox // outboxes that wait for a place
 }
 
-func newWriters(spawn func(func()) bool) *writers {
-	w := &writers{places: runtime.GOMAXPROCS(0), spawn: spawn, tenants: map[string]*writing{}}
+func newWriters(spawn func(func()) bool, contended func(tenant string) bool) *writers {
+	w := &writers{places: runtime.GOMAXPROCS(0), spawn: spawn, contended: contended, tenants: map[string]*writing{}}
 	if ablation.WriteTurns {
 		w.places = math.MaxInt
 	}
@@ -44,7 +45,7 @@ func (w *writers) add(o *outbox) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tenants[o.tenant]
-	if t != nil && t.busy == w.places {
+	if t != nil && w.full(o.tenant, t.busy) {
 		t.queue = append(t.queue, o)
 		return true
 	}
@@ -69,16 +70,16 @@ func (w *writers) work(o *outbox) {
 		if !kept {
 			return
 		}
-		o = w.next(o, more)
-		if n%yieldAfter == 0 {
+		yields := n%yieldAfter == 0
+		if o = w.next(o, more, yields); yields {
 			runtime.Gosched()
 		}
 	}
 }
 
 // next returns the outbox that has the place after o, or nil. If o has more to write, it waits
-// for its next turn.
-func (w *writers) next(o *outbox, more bool) *outbox {
+// for its next turn. With yields, the place is freed if the tenant has too many now.
+func (w *writers) next(o *outbox, more, yields bool) *outbox {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tenants[o.tenant]
@@ -92,24 +93,35 @@ func (w *writers) next(o *outbox, more bool) *outbox {
 	if more {
 		t.queue = append(t.queue, o)
 	}
+	if yields && w.full(o.tenant, t.busy-1) {
+		w.freeLocked(o.tenant, t)
+		return nil
+	}
 	return t.firstLocked()
 }
 
-// leave gives up a place. The next outbox that waits gets a goroutine of its own.
+// full reports whether a tenant with a number of places in use gets no more. While a different tenant is active, one
+// place stays free, because Go's scheduler looks at the network only every 10 ms while no processor is idle.
+func (w *writers) full(tenant string, busy int) bool {
+	return busy >= w.places || busy > 0 && busy == w.places-1 && w.contended(tenant)
+}
+
+// leave gives up a place. The next outbox that waits gets a goroutine of its own, which first lets other goroutines run:
+// many outboxes in a row may leave their places.
 func (w *writers) leave(tenant string) {
 	w.mu.Lock()
 	t := w.tenants[tenant]
-	if len(t.queue) == 0 {
+	if len(t.queue) == 0 || w.full(tenant, t.busy-1) {
 		w.freeLocked(tenant, t)
 		w.mu.Unlock()
 		return
 	}
 	o := t.firstLocked()
 	w.mu.Unlock()
-	if w.spawn(func() { w.work(o) }) {
+	if w.spawn(func() { runtime.Gosched(); w.work(o) }) {
 		return
 	}
-	for ; o != nil; o = w.next(o, false) { // the server has ended
+	for ; o != nil; o = w.next(o, false, false) { // the server has ended
 		o.lose()
 	}
 }

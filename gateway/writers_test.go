@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,12 +18,15 @@ func tell(text string) routing.Frame {
 	return routing.Frame{Data: frame(wire.FinBit|wire.OpText, []byte(text)), Messages: 1}
 }
 
+// alone is the contention of a tenant without other active tenants.
+func alone(string) bool { return false }
+
 // writersWith returns writers with a number of places for each tenant, and a function that
 // returns an outbox of a tenant with a connection. The test waits for their goroutines.
 func writersWith(t *testing.T, places int) (w *writers, open func(tenant string, conn net.Conn) *outbox) {
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
-	w = newWriters(func(run func()) bool { running.Go(run); return true })
+	w = newWriters(func(run func()) bool { running.Go(run); return true }, alone)
 	w.places = places
 	return w, func(tenant string, conn net.Conn) *outbox {
 		o := &outbox{
@@ -196,15 +200,22 @@ func (c *gatedConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestTenantWritesAtItsPlaces lets 20 outboxes of a tenant with two places write. Two write at a time, a
-// different tenant's outbox writes meanwhile, and each connection gets its frames in order.
+// TestTenantWritesAtItsPlaces lets 20 outboxes of a tenant with three places write. Three write at a time, a
+// different tenant's outbox writes meanwhile, and each connection gets its frames in order. While a different tenant
+// is active, two write at a time.
 func TestTenantWritesAtItsPlaces(t *testing.T) {
-	_, open := writersWith(t, 2)
+	t.Run("alone", func(t *testing.T) { testPlaces(t, 3, alone) })
+	t.Run("contended", func(t *testing.T) { testPlaces(t, 2, func(string) bool { return true }) })
+}
+
+func testPlaces(t *testing.T, want int, contended func(tenant string) bool) {
+	w, open := writersWith(t, 3)
+	w.contended = contended
 	g := &barrier{open: make(chan struct{}), began: make(chan struct{}, 1000)}
 	other := &barrier{open: make(chan struct{}), began: make(chan struct{}, 1000)}
 	close(other.open)
 	var conns []*gatedConn
-	var want []byte
+	var sent []byte
 	var all []*outbox
 	for range 20 {
 		c := &gatedConn{of: g}
@@ -214,13 +225,14 @@ func TestTenantWritesAtItsPlaces(t *testing.T) {
 	}
 	for i := range 3 {
 		f := tell(fmt.Sprint(i))
-		want = append(want, f.Data...)
+		sent = append(sent, f.Data...)
 		for _, o := range all {
 			o.push(f)
 		}
 	}
-	<-g.began
-	<-g.began
+	for range want {
+		<-g.began
+	}
 	open("quiet", &gatedConn{of: other}).push(tell("x"))
 	<-other.began
 	close(g.open)
@@ -231,14 +243,66 @@ func TestTenantWritesAtItsPlaces(t *testing.T) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.most != 2 {
-		t.Errorf("%d outboxes wrote at a time; want 2", g.most)
+	if g.most != want {
+		t.Errorf("%d outboxes wrote at a time; want %d", g.most, want)
 	}
 	for i, c := range conns {
-		if string(c.sent) != string(want) {
-			t.Errorf("connection %d got %q; want %q", i, c.sent, want)
+		if string(c.sent) != string(sent) {
+			t.Errorf("connection %d got %q; want %q", i, c.sent, sent)
 		}
 	}
+}
+
+// TestPlaceIsFreedForAnotherTenant lets all places of a tenant write. When a different tenant becomes active, one of them
+// is freed, although outboxes wait, and the others write everything.
+func TestPlaceIsFreedForAnotherTenant(t *testing.T) {
+	w, open := writersWith(t, 2)
+	var active atomic.Bool
+	w.contended = func(string) bool { return active.Load() }
+	g := &barrier{open: make(chan struct{}), began: make(chan struct{}, 1000)}
+	var all []*outbox
+	for range 20 {
+		o := open("busy", &gatedConn{of: g})
+		o.sock.Conn.OnBlock(nil) // this connection has no kernel that could block
+		all = append(all, o)
+		o.push(tell("x"))
+	}
+	<-g.began
+	<-g.began
+	active.Store(true)
+	for writes := 0; w.used("busy") == 2 && writes < 2*yieldAfter; time.Sleep(time.Millisecond) {
+		select {
+		case g.open <- struct{}{}:
+			writes++
+		default:
+		}
+	}
+	if n := w.used("busy"); n != 1 {
+		t.Errorf("after some writes, the tenant has %d places; want one", n)
+	}
+	g.mu.Lock()
+	g.most = 0
+	g.mu.Unlock()
+	close(g.open)
+	for _, o := range all {
+		for o.isWriting() {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if g.mu.Lock(); g.most > 1 {
+		t.Errorf("with one place, %d outboxes wrote at a time; want one", g.most)
+	}
+	g.mu.Unlock()
+}
+
+// used returns the number of a tenant's places in use.
+func (w *writers) used(tenant string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.tenants[tenant]; t != nil {
+		return t.busy
+	}
+	return 0
 }
 
 func (o *outbox) isWriting() bool {
@@ -257,7 +321,7 @@ func TestOutboxesAreLostWithTheServer(t *testing.T) {
 		}
 		starts = append(starts, run)
 		return true
-	})
+	}, alone)
 	w.places = 1
 	near, far := net.Pipe()
 	defer far.Close()

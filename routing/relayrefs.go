@@ -2,6 +2,7 @@ package routing
 
 import (
 	"fmt"
+	"runtime"
 
 	"ahprelay/broker/link"
 )
@@ -45,6 +46,10 @@ func (r *RelayEnd) refs(floor uint64, f *link.Fields, tagged bool) error {
 	return nil
 }
 
+// yieldAfter is the number of connections after which an entry lets other goroutines run. Without that, it keeps its
+// processor for up to 10 ms.
+const yieldAfter = 256
+
 // entry reads the next set of connections from f, and sends them the bodies of r.list. It ignores byte
 // streams: references need no credit, so they could fill the stream's queue.
 func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
@@ -77,6 +82,9 @@ func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
 			r.frames = append(r.frames[:bodies], r.tags.frames(i)...)
 			c.stream.uncredited += credit
 			c.deliver(r.frames)
+		}
+		if (i+1)%yieldAfter == 0 {
+			runtime.Gosched()
 		}
 	}
 	return nil
