@@ -102,6 +102,26 @@ func (ta *tenantAccounts) forgetLocked(k *knownHost) {
 	ta.former[k.tenant()][k.Key] = k
 }
 
+// applyFormer adds the users of a host that a relay has forgotten, or is about to forget. The host
+// may have returned since.
+func (ta *tenantAccounts) applyFormer(v *view, s hostState) {
+	s.Users = s.Users.current(time.Now())
+	ta.r.mu.Lock()
+	k := ta.hostLocked(s.Key)
+	if k == nil {
+		k = &knownHost{hostState: hostState{Key: s.Key, Users: s.Users}, home: ta.r.regions.foreign(v)}
+		ta.forgetLocked(k)
+	}
+	if all := k.Users.with(s.Users...); !all.equal(k.Users) {
+		k.Users, k.unwritten = all, k.unwritten.with(s.Users...)
+	}
+	refuses := ta.tokensLocked(k)
+	ta.r.mu.Unlock()
+	if refuses {
+		ta.openAgain(s.tenant())
+	}
+}
+
 // returnLocked removes a host from the former hosts, and returns its users.
 func (ta *tenantAccounts) returnLocked(key string) natsUsers {
 	of := ta.former[tenantOfKey(key)]

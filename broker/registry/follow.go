@@ -151,6 +151,13 @@ func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 			return
 		}
 		v.r.applyHost(v, s, entry.Revision(), epoch, gone)
+	case strings.HasPrefix(key, formerKeys):
+		s, err := readHost(hostKeys+strings.TrimPrefix(key, formerKeys), entry.Value(), gone)
+		if err != nil {
+			bad(err)
+			return
+		}
+		v.r.accounts.applyFormer(v, s)
 	case strings.HasPrefix(key, relayKeys):
 		var s session
 		rev := entry.Revision()

@@ -49,7 +49,11 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 		case !unseenSince.IsZero() && k.seen().After(unseenSince):
 			return nil
 		}
-		err := r.regions.homeOf(&k).store.remove(ctx, hostKeys+key, k.rev)
+		home := r.regions.homeOf(&k).store
+		if err := home.putFormer(ctx, &k.hostState, time.Now()); err != nil {
+			return err
+		}
+		err := home.remove(ctx, hostKeys+key, k.rev)
 		if err == nil {
 			r.mu.Lock()
 			if known := r.hosts[key]; known != nil && known.rev == k.rev {
@@ -66,6 +70,20 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 		}
 	}
 	return fmt.Errorf("%w: too many concurrent changes", ErrStoreAway)
+}
+
+// putFormer stores the users of a host that is about to be forgotten, until their credentials
+// have expired. If these users are revoked, a relay that starts later must refuse them too.
+func (s *store) putFormer(ctx context.Context, host *hostState, now time.Time) error {
+	users := host.Users.current(now)
+	if len(users) == 0 {
+		return nil
+	}
+	var until time.Time
+	for _, user := range users {
+		until = clock.Later(until, user.Expires)
+	}
+	return s.putFor(ctx, formerKeys+host.Key, hostState{Key: host.Key, Users: users}, until.Add(userSlack).Sub(now))
 }
 
 // seen returns when the host-agent was last heard, or the enrolment if that is

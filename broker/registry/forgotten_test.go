@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,20 +15,29 @@ import (
 
 // TestForgottenHostStaysRevoked revokes and forgets a host, in either order. Its host-agent still has
 // credentials that have not expired, and a connection. NATS must end the connection and refuse the
-// credentials, also after the relay has computed the refused users again, and also if the tenant
-// has no further host.
+// credentials, also after the relay has computed the refused users again, also if the tenant
+// has no further host, and also after the relay has restarted.
 func TestForgottenHostStaysRevoked(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ revokedFirst, last bool }{
+	for name, test := range map[string]struct{ revokedFirst, last, restarted bool }{
 		"revoked, then forgotten":                {revokedFirst: true},
 		"the last host, revoked, then forgotten": {revokedFirst: true, last: true},
 		"forgotten, then revoked":                {},
 		"the last host, forgotten, then revoked": {last: true},
+		"revoked and forgotten before a restart": {revokedFirst: true, restarted: true},
+		"forgotten, then revoked by a successor": {restarted: true, last: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			site := natssite.New(t)
-			r := startTest(t, broker.RelayDialConfig{Keys: site.Keys, Server: site.Server}, Config{})
+			site, file := natssite.New(t), filepath.Join(t.TempDir(), "revocations.json")
+			start := func() *Registry {
+				revocations, err := LoadRevocations(file, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return startTest(t, broker.RelayDialConfig{Keys: site.Keys, Server: site.Server}, Config{Revocations: revocations})
+			}
+			r := start()
 			laptop := loginOf(t, site, r, "laptop")
 			nc, err := laptop()
 			if err != nil {
@@ -50,6 +60,11 @@ func TestForgottenHostStaysRevoked(t *testing.T) {
 				err := r.Forget(t.Context(), "acme", "laptop")
 				return err == nil || errors.Is(err, ErrUnknownHost)
 			})
+			if test.restarted {
+				r.Close()
+				site.Restart(t)
+				r = start()
+			}
 			if !test.revokedFirst {
 				revoke()
 			}
@@ -99,6 +114,20 @@ func TestFormerUsersExpire(t *testing.T) {
 	if hosts, tokens := kept(); hosts != 0 || tokens != 1 {
 		t.Errorf("%d tenants with former hosts, and %d tokens after the credentials have expired; want none, and the known host's token", hosts, tokens)
 	}
+}
+
+// TestFormerUsersLeaveTheStore stores the users of a forgotten host shortly before their credentials
+// expire. The store must then remove them.
+func TestFormerUsersLeaveTheStore(t *testing.T) {
+	t.Parallel()
+	r := startTest(t, newTestServer(t), Config{})
+	now := time.Now()
+	host := hostState{Key: "acme.laptop", Users: natsUsers{{NKey: auth.AllUsers, Expires: now.Add(time.Second - userSlack)}}}
+	natssite.Eventually(t, "the users are stored", func() bool { return r.view.store.putFormer(t.Context(), &host, now) == nil })
+	natssite.Eventually(t, "the users are removed", func() bool {
+		rev, err := r.view.store.read(t.Context(), formerKeys+host.Key, &host)
+		return rev == 0 && err == nil
+	})
 }
 
 // loginOf admits a host-agent, and returns a function that logs in with its credentials.

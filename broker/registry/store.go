@@ -21,6 +21,7 @@ import (
 // The store is one JetStream bucket that all relays of a region share:
 //
 //	host.<tenant>.<name>     hostState
+//	former.<tenant>.<name>   hostState with the users of a forgotten host, until their credentials have expired
 //	relay.<instance>         session, rewritten periodically by that relay
 //	revoked.<SHA-256>        auth.Revocation
 //
@@ -30,6 +31,7 @@ import (
 const (
 	bucket      = "ahp-registry"
 	hostKeys    = "host."
+	formerKeys  = "former."
 	relayKeys   = "relay."
 	revokedKeys = "revoked."
 
@@ -246,6 +248,17 @@ func (s *store) put(ctx context.Context, key string, value any) (uint64, error) 
 	})
 }
 
+// putFor sets a key until a time has passed.
+func (s *store) putFor(ctx context.Context, key string, value any, ttl time.Duration) error {
+	_, err := s.change(ctx, value, func(ctx context.Context, _ jetstream.KeyValue, data []byte) (uint64, error) {
+		_, err := s.js.Publish(ctx, s.subject(key), data, jetstream.WithMsgTTL(ttl.Truncate(time.Second)+time.Second)) // the server accepts whole seconds
+		return 0, err
+	})
+	return err
+}
+
+func (s *store) subject(key string) string { return "$KV." + s.name + "." + key }
+
 func (s *store) change(ctx context.Context, value any, with func(context.Context, jetstream.KeyValue, []byte) (uint64, error)) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -303,7 +316,7 @@ func (s *store) last(ctx context.Context) (uint64, error) {
 // wildcards, or zero values. It asks the leader of the copies. The other copies, which also
 // deliver watches, can be out of date.
 func (s *store) lastMessage(ctx context.Context, key string) (rev uint64, data []byte, err error) {
-	msg, err := broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
+	msg, err := broker.LastMessage(ctx, s.js, "KV_"+s.name, s.subject(key))
 	if msg == nil {
 		return 0, nil, storeError(err)
 	}
