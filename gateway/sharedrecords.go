@@ -104,7 +104,18 @@ func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Tim
 type sharedPeople struct{ store *store.Store }
 
 func (s sharedPeople) Update(key string, change func(old []byte) ([]byte, error)) error {
-	err := s.store.Update(key, change)
+	return ofPeople(s.store.Update(key, change))
+}
+
+func (s sharedPeople) Get(key string) ([]byte, error) {
+	value, err := s.store.Read(key)
+	return value, ofPeople(err)
+}
+
+func (s sharedPeople) CatchUp() error { return ofPeople(s.store.CatchUp(context.Background())) }
+
+// ofPeople translates an error of the store into that of package people.
+func ofPeople(err error) error {
 	switch {
 	case errors.Is(err, store.ErrFull):
 		return people.ErrFull
@@ -112,14 +123,6 @@ func (s sharedPeople) Update(key string, change func(old []byte) ([]byte, error)
 		return fmt.Errorf("%w: %w", people.ErrAway, err)
 	}
 	return err
-}
-
-func (s sharedPeople) Get(key string) ([]byte, error) {
-	value, err := s.store.Read(key)
-	if errors.Is(err, store.ErrAway) {
-		err = fmt.Errorf("%w: %w", people.ErrAway, err)
-	}
-	return value, err
 }
 
 func (s sharedPeople) All(prefix string) (map[string][]byte, error) { return s.store.All(prefix) }

@@ -405,6 +405,9 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 func (d *Directory) enter(invite *Invite, again bool) error {
 	person := &invite.Person
 	if invite.Setup {
+		if err := d.store.CatchUp(); err != nil { // a different relay may just have stored an owner
+			return err
+		}
 		owned, err := d.HasOwner(person.Tenant)
 		if err == nil && owned && again {
 			var devices []Device

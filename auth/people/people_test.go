@@ -101,6 +101,40 @@ func TestSetupLinksAreOver(t *testing.T) {
 	})
 }
 
+// TestRecordsOfADifferentRelayCount uses two setup links at two relays, one after the other, whose
+// owners have different names. The second relay has not read the first owner yet: it must refuse the
+// second owner. It must also follow a link that the first relay has just made.
+func TestRecordsOfADifferentRelayCount(t *testing.T) {
+	one := new(memstore.Store)
+	d, other := NewDirectory(one), NewDirectory(&memstore.Copy{Store: one})
+	setup := func(d *Directory, subject string) func() error {
+		person := owner()
+		person.Subject = subject
+		secret, err := d.Invite(Invite{Person: person, Setup: true, Relay: subject, Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() error {
+			_, err := d.Accept(secret, Device{Key: newKey(t)})
+			return err
+		}
+	}
+	first, second := setup(d, "ada"), setup(other, "bob")
+	if err := first(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second(); !errors.Is(err, ErrUsed) {
+		t.Errorf("a setup link, when a different relay has just stored an owner: %v; want %v", err, ErrUsed)
+	}
+	secret, err := d.Keep(Share{ID: "new", Tenant: "default", By: "ada", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := other.Follow(secret); s.ID != "new" || err != nil {
+		t.Errorf("a link that a different relay has just made: %q, %v; want it", s.ID, err)
+	}
+}
+
 // TestUnreadableRecordStopsNoLink stores two links, and a link's record that no program of this version can
 // read. Both links must work, and a link that does not exist must be refused as usual.
 func TestUnreadableRecordStopsNoLink(t *testing.T) {

@@ -199,7 +199,11 @@ func (d *Directory) requests() (waiting map[string]Request, err error) {
 	return found, nil
 }
 
-// Find returns a request that a person may decide about, by its ID or code.
+// CatchUp returns when Find knows every request that was made before, at any relay.
+func (d *Directory) CatchUp() error { return d.store.CatchUp() }
+
+// Find returns a request that a person may decide about, by its ID or code. It may lack a request
+// that a different relay has just stored.
 func (d *Directory) Find(idOrCode string, who *Person) (Request, error) {
 	waiting, err := d.requests()
 	if err != nil {

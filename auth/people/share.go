@@ -74,11 +74,21 @@ func (d *Directory) Keep(s Share) (secret string, err error) {
 // withdrawn or has expired, and another error if its device or an origin is revoked, or if
 // the store is unreachable and the share is not known here.
 func (d *Directory) Follow(secret string) (Share, error) {
+	s, err := d.follow(hashed(secret))
+	if errors.Is(err, ErrNone) {
+		if err := d.store.CatchUp(); err != nil { // a different relay may just have stored the share
+			return Share{}, err
+		}
+		s, err = d.follow(hashed(secret))
+	}
+	return s, err
+}
+
+func (d *Directory) follow(hash string) (Share, error) {
 	raws, err := d.store.All(sharePrefix)
 	if err != nil {
 		return Share{}, err
 	}
-	hash := hashed(secret)
 	for _, raw := range raws {
 		if !bytes.Contains(raw, []byte(hash)) { // anybody may ask, and decoding thousands of records takes long
 			continue
@@ -87,9 +97,6 @@ func (d *Directory) Follow(secret string) (Share, error) {
 		if json.Unmarshal(raw, &s) == nil && s.Secret == hash && !d.now().After(s.Expires) {
 			return s, d.stillIn(s.Tenant, s.Device, s.Origins)
 		}
-	}
-	if _, err := d.store.Get(sharePrefix + "none"); err != nil { // while the store is unreachable, it may have the share
-		return Share{}, err
 	}
 	return Share{}, ErrNone
 }

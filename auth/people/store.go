@@ -12,8 +12,12 @@ type Store interface {
 	// Get returns a record, or nil if it is missing.
 	Get(key string) ([]byte, error)
 
-	// All returns all records whose key has the prefix, by key.
+	// All returns all records whose key has the prefix, by key. It may lack changes that a
+	// different relay has just made.
 	All(prefix string) (map[string][]byte, error)
+
+	// CatchUp returns when All includes every change that was made before, at any relay.
+	CatchUp() error
 }
 
 // MaxRecords is the largest number of records in a store. A tenant may have as many as are

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -163,5 +164,55 @@ func TestReadAsksTheLeader(t *testing.T) {
 	s.mu.Unlock()
 	if data, err := s.Read("device.1"); string(data) != "bob's" || err != nil {
 		t.Errorf("Read of a record that arrives meanwhile: %q, %v; want it", data, err)
+	}
+}
+
+// TestCatchUpWaitsForTheWatch writes records at one relay. Another relay must have each of them after
+// CatchUp. Without a watch, CatchUp must fail.
+func TestCatchUpWaitsForTheWatch(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	sealer, err := site.Keys.Sealer("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() *Store {
+		s, err := Start(t.Context(), Config{Conn: site.Relays(t), Sealer: sealer, Name: "people", Bucket: "people", Known: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		natssite.Next(t, "the first read of the bucket", s.Ready())
+		return s
+	}
+	first, s := start(), start()
+	catchUp := func(s *Store) (err error) {
+		for end := time.Now().Add(natssite.Patience); time.Now().Before(end); { // on a busy machine, the store may take too long
+			if err = s.CatchUp(t.Context()); err == nil {
+				break
+			}
+		}
+		return err
+	}
+	if err := catchUp(s); err != nil {
+		t.Errorf("CatchUp of an empty bucket: %v; want no error", err)
+	}
+	for i := range 100 {
+		key := fmt.Sprint("device.", i)
+		if err := first.Update(key, func([]byte) ([]byte, error) { return []byte("ada's"), nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := catchUp(s); err != nil || s.Get(key).Data == nil {
+			t.Fatalf("after CatchUp, %v, the store's %s is %q; want ada's", err, key, s.Get(key).Data)
+		}
+	}
+	s.Close()
+	s.mu.Lock()
+	s.seen = 0 // as at the begin of a watch
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.CatchUp(ctx); !errors.Is(err, ErrAway) {
+		t.Errorf("CatchUp without a watch: %v; want %v", err, ErrAway)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/internal/clock"
 	"ahprelay/internal/signal"
 )
 
@@ -38,7 +39,8 @@ const (
 	tendEvery     = 20 * time.Second
 	pullFor       = 4 * time.Second // how long a request for messages lasts; then it is repeated
 	pullHeartbeat = time.Second
-	consumerIdle  = time.Minute // idle time after which the server removes a consumer
+	catchUpEvery  = 5 * time.Millisecond // polling interval of CatchUp
+	consumerIdle  = time.Minute          // idle time after which the server removes a consumer
 )
 
 // Reasons why a change has failed.
@@ -134,6 +136,7 @@ type Store struct {
 	followers []*follower
 	stream    jetstream.Stream // nil: not opened yet
 	epoch     uint64           // number of the current watch
+	seen      uint64           // sequence of the last message that the current watch has delivered
 	err       error            // why the stream is unusable; nil: it is usable
 	streamID  string           // id of the last completely read stream
 	synced    bool             // a stream was read completely since the start
@@ -236,6 +239,29 @@ func (s *Store) Read(key string) ([]byte, error) {
 		r = s.Get(key)
 	}
 	return slices.Clone(r.Data), nil
+}
+
+// CatchUp returns when memory has every change that was made before the call, at any relay. It
+// asks the leader of the stream's copies. The error wraps ErrAway.
+func (s *Store) CatchUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	newest, err := uint64(0), s.Away()
+	if err == nil {
+		newest, err = s.newest(ctx)
+	}
+	for err == nil {
+		s.mu.Lock()
+		seen := s.seen
+		s.mu.Unlock()
+		if seen >= newest {
+			return nil
+		}
+		if !clock.Sleep(ctx, catchUpEvery) {
+			err = context.Cause(ctx)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrAway, err)
 }
 
 // Load reads a record with its data from the stream. Data is nil if there is no such

@@ -228,6 +228,7 @@ func (s *Store) followOnce(ctx context.Context) error {
 	s.mu.Lock()
 	s.stream = stream
 	s.epoch++
+	s.seen = 0
 	epoch := s.epoch
 	s.mu.Unlock()
 	info, err := within(ctx, stream.Info)
@@ -327,6 +328,9 @@ func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at
 			s.cfg.Log.Warn("record invalid", "store", s.cfg.Name, "error", err)
 		}
 		at.last = meta.Sequence.Stream
+		s.mu.Lock()
+		s.seen = at.last
+		s.mu.Unlock()
 		if !at.synced && meta.NumPending == 0 {
 			if at.last < at.newest {
 				return errLags
@@ -405,7 +409,10 @@ func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.
 		if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !info.Created.Equal(created) {
 			return errOther
 		}
-		s.forget(time.Now())
+		now := time.Now()
+		s.mu.Lock()
+		maps.DeleteFunc(s.records, func(_ string, k *known) bool { return !k.Until.IsZero() && k.Until.Before(now) })
+		s.mu.Unlock()
 	}
 	return ctx.Err()
 }
@@ -433,10 +440,4 @@ func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
 		},
 		Mine: s.cfg.Maintains, Servers: s.cfg.Servers,
 	}
-}
-
-func (s *Store) forget(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.records, func(_ string, k *known) bool { return !k.Until.IsZero() && k.Until.Before(now) })
 }

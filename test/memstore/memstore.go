@@ -53,3 +53,28 @@ func (s *Store) All(prefix string) (map[string][]byte, error) {
 	}
 	return found, nil
 }
+
+// CatchUp does nothing: the Store has no other copies.
+func (s *Store) CatchUp() error { return nil }
+
+// A Copy is the copy of a Store that a different relay has in memory: its lists lack later changes
+// until CatchUp. Its other methods use the Store itself.
+type Copy struct {
+	*Store
+	Asked int // calls of CatchUp
+
+	known Store
+}
+
+// All returns the records with keys that begin with prefix, as of the last call of CatchUp.
+func (c *Copy) All(prefix string) (map[string][]byte, error) { return c.known.All(prefix) }
+
+// CatchUp reads all records.
+func (c *Copy) CatchUp() error {
+	c.Asked++
+	all, err := c.Store.All("")
+	c.known.mu.Lock()
+	defer c.known.mu.Unlock()
+	c.known.records = all
+	return err
+}

@@ -197,30 +197,46 @@ func (a *requests) guess(w http.ResponseWriter, r *http.Request, who people.Pers
 	return wait == 0
 }
 
+// find returns a request that a person may decide about, by its ID or code, or responds with an
+// error and returns false. A request that this relay does not know counts as a guess. A different
+// relay may just have stored it, so find then looks again, in all that the relays have.
+func (a *requests) find(w http.ResponseWriter, r *http.Request, who people.Person, idOrCode string) (request people.Request, ok bool) {
+	request, err := a.People.Find(idOrCode, &who)
+	if errors.Is(err, people.ErrNone) {
+		if !a.guess(w, r, who) {
+			return request, false
+		}
+		if err = a.People.CatchUp(); err == nil {
+			request, err = a.People.Find(idOrCode, &who)
+		}
+	}
+	if err != nil {
+		a.failed(w, err)
+	}
+	return request, err == nil
+}
+
 // serveWaiting shows a request for access to a person who may decide about it.
 func (a *requests) serveWaiting(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
-	request, err := a.People.Find(r.PathValue("which"), &who)
-	if err == nil && request.Kind == people.OfHost && !who.Owns() {
-		err = people.ErrNone
+	request, ok := a.find(w, r, who, r.PathValue("which"))
+	if !ok {
+		return
 	}
-	switch {
-	case errors.Is(err, people.ErrNone):
+	if request.Kind == people.OfHost && !who.Owns() {
 		if a.guess(w, r, who) {
-			authn.WriteError(w, http.StatusNotFound, err)
+			authn.WriteError(w, http.StatusNotFound, people.ErrNone)
 		}
-	case err != nil:
-		a.failed(w, err)
-	default:
-		shown := Waiting{
-			request.ID, request.Kind, request.Name, request.Machine, request.User, request.Fingerprint(), request.Address, request.Made, request.Expires, nil,
-		}
-		for _, level := range auth.Levels() {
-			if request.Kind == people.OfDevice && who.Access.Includes(level) {
-				shown.Levels = append(shown.Levels, level.Level())
-			}
-		}
-		authn.WriteJSON(w, http.StatusOK, shown)
+		return
 	}
+	shown := Waiting{
+		request.ID, request.Kind, request.Name, request.Machine, request.User, request.Fingerprint(), request.Address, request.Made, request.Expires, nil,
+	}
+	for _, level := range auth.Levels() {
+		if request.Kind == people.OfDevice && who.Access.Includes(level) {
+			shown.Levels = append(shown.Levels, level.Level())
+		}
+	}
+	authn.WriteJSON(w, http.StatusOK, shown)
 }
 
 // levelFor returns the maximum level for an approved device: the chosen level, which must
@@ -253,10 +269,12 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 		a.mayNotGrant(w, err)
 		return
 	}
-	request, err := a.People.Find(r.PathValue("id"), &who)
+	request, ok := a.find(w, r, who, r.PathValue("id"))
+	if !ok {
+		return
+	}
 	decision := people.Decision{Approve: say.Approve, Code: say.Code, Host: say.Host, Device: device}
 	switch {
-	case err != nil:
 	case request.Kind == people.OfHost && say.Level != "":
 		err = errors.New("a host has no level; omit level")
 	case request.Kind == people.OfHost:
@@ -288,7 +306,7 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 // undecided responds to a failed decision. A wrong ID or code counts as a guess.
 func (a *requests) undecided(w http.ResponseWriter, r *http.Request, who people.Person, line audit.Line, err error) {
 	switch {
-	case errors.Is(err, people.ErrNone): // an unknown ID is a guess, as in serveWaiting
+	case errors.Is(err, people.ErrNone): // the request has ended meanwhile
 		if a.guess(w, r, who) {
 			authn.WriteError(w, http.StatusNotFound, err)
 		}

@@ -387,6 +387,9 @@ func (s *awayStore) Get(key string) ([]byte, error) {
 	return s.Store.Get(key)
 }
 
+// CatchUp implements [people.Store].
+func (s *awayStore) CatchUp() error { return s.away }
+
 // TestStandingIsUnknownWhileTheStoreIsAway asks for the standing of a device while the store of
 // people is unreachable, and after the device was removed. Standing must return an error only in
 // the first case, because grants of a removed device end for good.
@@ -446,5 +449,39 @@ func TestUnknownLinksWaitForTheStore(t *testing.T) {
 		if status, said := c.post("/auth/share", `{"link":"x"}`, nil); status != want {
 			t.Errorf("following a link while the store's error is %v: HTTP %d %s; want %d", away, status, said, want)
 		}
+	}
+}
+
+// TestRequestOfADifferentRelayIsFound asks for access at one relay. Another relay, which has not read
+// the requests yet, must find one by its code, and decide about one by its ID. Wrong codes must not
+// make it ask the store more often than guesses are allowed.
+func TestRequestOfADifferentRelayIsFound(t *testing.T) {
+	records := &memstore.Copy{Store: new(memstore.Store)}
+	s := newSiteWith(t, records, "")
+	c := s.caller("192.0.2.1").enter()
+	ask := func() people.Request {
+		t.Helper()
+		request, err := people.NewDirectory(records.Store).Ask(people.Request{Kind: people.OfDevice, Key: s.caller("192.0.2.2").key.Thumbprint()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return request
+	}
+	send := func(method, which, body string) (status int, said string) {
+		path := "/api/requests/" + which
+		return c.send(method, path, c.in.Token, c.proof(method, path, c.in.Token), body, nil)
+	}
+	if status, said := send("GET", people.ShowCode(ask().Code), ""); status != http.StatusOK {
+		t.Errorf("the code of a request at a different relay: HTTP %d %s; want 200", status, said)
+	}
+	second := ask()
+	if status, said := send("POST", second.ID, `{"approve":true,"code":"`+second.Code+`"}`); status != http.StatusOK {
+		t.Errorf("approval of a request at a different relay: HTTP %d %s; want 200", status, said)
+	}
+	for range 10 {
+		send("GET", "BBBB-BBBB", "")
+	}
+	if records.Asked != 5 {
+		t.Errorf("2 requests and 10 wrong codes ask the store %d times; want 5", records.Asked)
 	}
 }
