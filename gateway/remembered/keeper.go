@@ -184,7 +184,7 @@ func (k *Keeper) Load(ctx context.Context, tenant, host, id string) (*remember.R
 
 // Forget removes all records of a host.
 func (k *Keeper) Forget(ctx context.Context, tenant, host string) error {
-	var failed error
+	failed := k.cfg.Store.CatchUp(ctx) // another relay may just have stored a record
 	for _, e := range k.Entries(tenant, host) {
 		failed = errors.Join(failed, k.drop(ctx, hostKey{tenant, host}, e.ID))
 	}
@@ -309,6 +309,7 @@ func (k *Keeper) do(ctx context.Context, tenant, host string, data []byte, serve
 	case remember.Get:
 		answer.Record, _, err = k.Load(ctx, of.tenant, of.host, r.ID)
 	case remember.Index:
+		err = k.cfg.Store.CatchUp(ctx) // another relay may just have stored a record
 		for _, e := range k.Entries(of.tenant, of.host) {
 			answer.IDs = append(answer.IDs, e.ID)
 		}

@@ -1,9 +1,11 @@
 package remembered
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,5 +120,42 @@ func TestDropOfANewRecord(t *testing.T) {
 	}
 	if err := late.drop(t.Context(), laptop, id); err != nil {
 		t.Errorf("drop of a record that is removed: %v; want no error", err)
+	}
+}
+
+// TestAllRecordsIncludeNewOnes stores a record at one relay. Another relay that cannot read it must
+// refuse to remove or list all records of the host. A relay that can must list and remove it.
+func TestAllRecordsIncludeNewOnes(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	k, late := keeperAt(t, site, 0, 0), keeperAt(t, site, 0, 0)
+	do := func(k *Keeper, limit time.Duration, op remember.Op) (answer remember.Answer, err error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		got, err := k.do(ctx, "acme", "laptop", []byte(`{"instance":"a","op":"`+string(op)+`"}`), func(string) error { return nil })
+		if err == nil {
+			answer = got.(remember.Answer)
+		}
+		return answer, err
+	}
+	id := remember.IDOf("s:/1")
+	if err := write(t, late, hostKey{"acme", "laptop"}, id, 1<<10); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := do(k, natssite.Patience, remember.Index); err != nil || !slices.Equal(answer.IDs, []string{id}) {
+		t.Errorf("all records, of which another relay has just stored one: %v, %v; want it", answer.IDs, err)
+	}
+	if _, err := do(k, natssite.Patience, remember.Drop); err != nil || has(t, late, hostKey{"acme", "laptop"}, id) {
+		t.Errorf("removal of all records: %v, and the store has one; want it removed", err)
+	}
+	late.cfg.Store.Close() // it reads no further changes
+	if err := write(t, k, hostKey{"acme", "laptop"}, id, 1<<10); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []remember.Op{remember.Index, remember.Drop} {
+		if _, err := do(late, 100*time.Millisecond, op); !errors.Is(err, store.ErrAway) {
+			t.Errorf("%s of all records at a relay that has not read the last one: %v; want %v", op, err, store.ErrAway)
+		}
 	}
 }
