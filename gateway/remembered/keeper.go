@@ -207,6 +207,11 @@ func (k *Keeper) drop(ctx context.Context, of hostKey, id string) (err error) {
 
 var errQuota = errors.New("the quota for remembered sessions is used up")
 
+// errOvertaken reports that a later request has replaced or removed the record meanwhile.
+var errOvertaken = errors.New("the record was changed meanwhile")
+
+// put stores a record. It does not replace what a later request of the host-agent has left: that
+// request may have come to another relay, while this one was slow.
 func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) error {
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -221,8 +226,12 @@ func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) e
 		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		if _, err := k.cfg.Store.Load(ctx, key); err != nil {
+		stored, _, err := k.Load(ctx, of.tenant, of.host, record.ID)
+		switch {
+		case err != nil:
 			return err
+		case stored == nil, stored.Key == record.Key && stored.Version >= record.Version:
+			return errOvertaken
 		}
 	}
 	return err

@@ -159,3 +159,45 @@ func TestAllRecordsIncludeNewOnes(t *testing.T) {
 		}
 	}
 }
+
+// TestLatePutReplacesNothing stores a version at a slow relay, after another relay has stored a later
+// version, or has removed the record. Neither may be undone. The next version must be stored.
+func TestLatePutReplacesNothing(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	k, slow := keeperAt(t, site, 0, 0), keeperAt(t, site, 0, 0)
+	laptop, id := hostKey{"acme", "laptop"}, remember.IDOf("s:/1")
+	put := func(k *Keeper, version uint64) error {
+		return k.put(t.Context(), laptop, &remember.Record{ID: id, Key: "0011223344556677", Version: version, Data: []byte("x"), Signature: make([]byte, 64)})
+	}
+	stored := func() uint64 {
+		t.Helper()
+		r, _, err := k.Load(t.Context(), laptop.tenant, laptop.host, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r == nil {
+			return 0
+		}
+		return r.Version
+	}
+	slow.cfg.Store.Close() // it reads no further changes
+	if err := put(k, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(slow, 2); err == nil || stored() != 3 {
+		t.Errorf("an earlier version that comes late: %v, and version %d is stored; want an error, and version 3", err, stored())
+	}
+	if err := put(slow, 4); err != nil || stored() != 4 {
+		t.Errorf("the next version: %v, and version %d is stored; want it", err, stored())
+	}
+	if err := k.drop(t.Context(), laptop, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(slow, 5); err == nil || stored() != 0 {
+		t.Errorf("a version that comes after the removal of its record: %v, and version %d is stored; want an error, and no record", err, stored())
+	}
+	if err := put(slow, 6); err != nil || stored() != 6 {
+		t.Errorf("the version after that: %v, and version %d is stored; want it", err, stored())
+	}
+}
