@@ -99,7 +99,7 @@ func newServer(cfg Config, origin canvas.Origin, known directory, revoked *regis
 	s.writers = newWriters(s.spawn, s.shares.Contended)
 	s.hosts = newHosts(s.life, &s.cfg, known, s.spawn)
 	s.hosts.budget, s.hosts.cutOff = s.budget, &s.cutOff
-	s.reports = newReports(s.cfg.Log)
+	s.reports = newReports()
 	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)
 	s.newAPIs(origin)

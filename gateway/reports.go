@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"path"
@@ -22,9 +21,7 @@ import (
 // reports collects what host-agents report about clients: the state of each connection,
 // for the admin pages, and the number of gate events, for metrics.
 type reports struct {
-	log *slog.Logger
-
-	mu      sync.Mutex
+	mu      sync.Mutex         // guards the fields below
 	clients map[string]*client // by connection id
 	seen    map[occasion]int64 // number of gate events, from all host-agents
 }
@@ -57,8 +54,8 @@ func mcpMetric(kind, name, help string) gateMetric {
 // samplingWarning is the class for sampling requests to a client that cannot answer them.
 const samplingWarning = "sampling_without_client_capability"
 
-func newReports(log *slog.Logger) *reports {
-	r := &reports{log: log, clients: map[string]*client{}, seen: map[occasion]int64{}}
+func newReports() *reports {
+	r := &reports{clients: map[string]*client{}, seen: map[occasion]int64{}}
 	for _, m := range gateMetrics {
 		for _, class := range m.classes {
 			r.seen[occasion{m.kind, class}] = 0
