@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,5 +155,43 @@ func TestCompressionIsAskedFor(t *testing.T) {
 	}
 	if got := Compresses("brotli"); got != "" {
 		t.Errorf("Compresses(brotli) = %q; want no method", got)
+	}
+}
+
+// TestEndIsNoLoss ends a host-agent's connection: because the host-agent stops, or because the connection has failed. The relay must be
+// able to tell one from the other, also in the middle of a compressed frame.
+func TestEndIsNoLoss(t *testing.T) {
+	for _, compress := range []string{"", Zstandard} {
+		for _, stops := range []bool{true, false} {
+			ended := make(chan error, 1)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set(CompressHeader, compress)
+				ws, err := websocket.Accept(w, r, nil)
+				if err != nil {
+					return
+				}
+				defer ws.CloseNow()
+				stream := io.Reader(websocket.NetConn(r.Context(), ws, websocket.MessageBinary))
+				if compress != "" {
+					stream = NewUnpacker(stream)
+				}
+				ended <- Pump(io.Discard, stream)
+			}))
+			var closing atomic.Bool
+			closing.Store(stops)
+			d := wsDialer{compress: compress, closing: &closing}
+			c, err := d.dial(t.Context(), t.Context(), "ws"+strings.TrimPrefix(server.URL, "http"), dialTCP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write(make([]byte, 2*someSize)); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Close()
+			if err := <-ended; (err == io.EOF) != stops {
+				t.Errorf("compressed with %q, at the end of the host-agent: %v, the relay's stream ends with %v; want io.EOF at that end only", compress, stops, err)
+			}
+			server.Close()
+		}
 	}
 }

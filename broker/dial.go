@@ -247,7 +247,7 @@ func (cfg *AgentDialConfig) options(life context.Context, c *Conn) []nats.Option
 	}
 	var network []nats.Option
 	if strings.HasPrefix(cfg.URLs[0], "ws") {
-		through := &wsDialer{tls: clientTLS(cfg.TLS), headers: cfg.Headers, compress: cfg.Compress, instance: cfg.Instance}
+		through := &wsDialer{tls: clientTLS(cfg.TLS), headers: cfg.Headers, compress: cfg.Compress, instance: cfg.Instance, closing: &c.closing}
 		direct := proxied(dial, cfg.proxy)
 		if len(cfg.URLs) > 1 {
 			c.standbys = newStandbys(c, func(ctx context.Context, url string) (*wsConn, error) {

@@ -33,6 +33,7 @@ type wsDialer struct {
 	compress string
 	instance string
 
+	closing *atomic.Bool            // true from the begin of [Conn.Close]; may be nil
 	advised func(payload []byte)    // called with the payload of each ping; may be nil
 	learn   func(url, place string) // called with the place of each relay (PlaceHeader); may be nil
 }
@@ -125,7 +126,7 @@ func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dial
 		return nil, err
 	}
 	ws.SetReadLimit(-1) // NATS has its own limits
-	c := &wsConn{Conn: websocket.NetConn(life, ws, websocket.MessageBinary), ws: ws, below: below.Load(), relay: response.Header.Get(RelayHeader)}
+	c := &wsConn{Conn: websocket.NetConn(life, ws, websocket.MessageBinary), ws: ws, below: below.Load(), relay: response.Header.Get(RelayHeader), closing: d.closing}
 	c.packs = d.compress != "" && response.Header.Get(CompressHeader) == d.compress
 	if d.learn != nil {
 		d.learn(rawURL, response.Header.Get(PlaceHeader))
@@ -151,6 +152,8 @@ type wsConn struct {
 	below *netConn
 	relay string // relay instance, from RelayHeader; "": unknown
 
+	closing *atomic.Bool // see wsDialer
+
 	packs  bool    // the relay accepts compression
 	packed *packer // nil: no compression
 }
@@ -162,8 +165,15 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	return c.packed.Write(p)
 }
 
-// Close ends the connection at once. All earlier writes have been sent.
+// Close ends the connection at once. All earlier writes have been sent. At the end of the [Conn], it first exchanges close frames, so
+// that the relay can tell this end from a loss; Conn.Close bounds the time.
 func (c *wsConn) Close() error {
+	if c.closing != nil && c.closing.Load() {
+		if c.packed != nil {
+			c.packed.endFrame()
+		}
+		_ = c.ws.Close(websocket.StatusNormalClosure, "") // the relay may be gone
+	}
 	err := c.ws.CloseNow()
 	_ = c.Conn.Close() // after CloseNow, it waits for no close handshake
 	if c.packed != nil {

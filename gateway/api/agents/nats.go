@@ -173,6 +173,9 @@ func (a *API) HostLine(event string, host auth.Enrolment, r *http.Request, detai
 	return audit.Line{Event: event, Tenant: host.Tenant, Host: host.Host, Token: host.ID, Address: a.Caller.Address(r), Detail: detail}
 }
 
+// errClosed is the reason if the host-agent has closed its connection itself.
+var errClosed = errors.New("closed in good order")
+
 // splice copies bytes in both directions until a side ends. The returned error names that
 // side. compressed means that the host-agent compresses what it sends.
 func splice(sock Tunnel, server net.Conn, compressed bool) error {
@@ -198,6 +201,9 @@ func splice(sock Tunnel, server net.Conn, compressed bool) error {
 			// so the other direction finishes first.
 			_ = server.Close()
 			return
+		}
+		if err == io.EOF { // the error of a loss may wrap io.EOF
+			err = errClosed
 		}
 		end("host-agent", err)
 	})

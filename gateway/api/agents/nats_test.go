@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -76,4 +77,23 @@ func TestLastMessageIsPassedOn(t *testing.T) {
 			t.Errorf("the host-agent was told %q; want %q", got, refusal)
 		}
 	})
+}
+
+// TestEndOfAHostAgentIsNoLoss ends a host-agent's connection with its close frame, for which the stream returns io.EOF, and without.
+// Only the latter is an error in the audit.
+func TestEndOfAHostAgentIsNoLoss(t *testing.T) {
+	for want, end := range map[string]error{
+		"host-agent side: closed in good order":         io.EOF,
+		"host-agent side: failed to read a header: EOF": fmt.Errorf("failed to read a header: %w", io.EOF),
+	} {
+		from, agent := io.Pipe()
+		life, stop := context.WithCancel(t.Context())
+		sock := tunnelOf{&slowTunnel{brings: from, life: life, end: stop}}
+		server, nats := net.Pipe()
+		_ = agent.CloseWithError(end)
+		if err := splice(sock, server, false); err == nil || err.Error() != want {
+			t.Errorf("the tunnel ended with %v; want %s", err, want)
+		}
+		_ = nats.Close()
+	}
 }
