@@ -33,6 +33,8 @@ type installCmd struct {
 	RunAs string   `help:"The machine service's user." placeholder:"USER"`
 	Start bool     `help:"Start the service now." default:"true" negatable:""`
 	Args  []string `arg:"" optional:"" passthrough:"" help:"Arguments for the service: up URL, or run --relay URL …."`
+
+	files []string // that the service reads, set by arguments
 }
 
 func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
@@ -47,7 +49,7 @@ func (c *installCmd) Run(s *streams, parsed *kong.Context) error {
 		return err
 	}
 	svc := c.service()
-	svc.Args, svc.User = arguments, c.RunAs
+	svc.Args, svc.User, svc.Files = arguments, c.RunAs, c.files
 	svc.Env = map[string]string{"PATH": os.Getenv("PATH")} // to find an agent, and for the agents' own commands
 	if svc.Directory, err = cli.ServiceDirectory(arguments, c.System); err != nil {
 		return err
@@ -87,6 +89,7 @@ func (c *installCmd) arguments(common ...string) ([]string, error) {
 	if command := slices.Concat(a.Up.Command, a.Run.Command); len(command) > 0 && command[0] != "--" {
 		args = slices.Insert(args, len(args)-len(command), "--") // so that its arguments are no flags of the service
 	}
+	c.files = cli.FilesOf(parsed)
 	if args[0] == "up" { // a service cannot ask for approval
 		file, err := c.credentialsFile(&a.Up)
 		if err != nil {
@@ -99,6 +102,7 @@ func (c *installCmd) arguments(common ...string) ([]string, error) {
 			}
 			return nil, fmt.Errorf("run host-agent up %s first%s, and have it approved: %w", a.Up.URL, as, err)
 		}
+		c.files = append(c.files, file)
 		args = append([]string{"up", "--no-qr", "--credentials-file", file}, args[1:]...) // a flag in args repeats the same file
 	}
 	return pinPaths(slices.Insert(slices.Clone(args), 1, cli.InEnvironment(parsed)...))

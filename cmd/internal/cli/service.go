@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ type Service struct {
 
 	Args      []string // the program's arguments
 	User      string   // of a machine service
+	Files     []string // files that User must be able to read
 	Directory string   // working directory; "": the system's default
 	Final     int      // exit status after which systemd does not start the program again; 0: none
 
@@ -57,6 +59,16 @@ func OfAllCommands(parsed *kong.Context) (flags []string) {
 		}
 	}
 	return flags
+}
+
+// FilesOf returns the paths of the files that the flags name, from the command line, the environment and the --config file.
+func FilesOf(parsed *kong.Context) (files []string) {
+	for _, flag := range parsed.Flags() {
+		if flag.Tag.Type == "path" && flag.Target.Kind() == reflect.String && flag.Target.String() != "" {
+			files = append(files, flag.Target.String())
+		}
+	}
+	return files
 }
 
 // ChangeValues returns arguments in which change has replaced each flag's value. It also calls change
@@ -257,7 +269,7 @@ func (s *Service) place(svc service.Service) error {
 	}
 	program, err := programPath()
 	if err == nil {
-		err = errors.Join(checkProgram(program), s.checkSystemd())
+		err = errors.Join(checkProgram(program), s.checkSystemd(), s.checkUser(program))
 	}
 	if err != nil {
 		return err
@@ -294,6 +306,26 @@ func programPath() (string, error) {
 func checkProgram(path string) error {
 	if runtime.GOOS == "linux" && strings.ContainsAny(path, `'"\`) {
 		return fmt.Errorf("install: systemd starts no program with a quotation mark or backslash in its path: move %s", path)
+	}
+	return nil
+}
+
+// checkUser returns an error if a machine service's user cannot start the program, or cannot read its files. systemd and launchd
+// report this in a log only.
+func (s *Service) checkUser(program string) error {
+	if !s.System || s.User == "" {
+		return nil
+	}
+	if refused(s.User, "-x", program) {
+		return fmt.Errorf("install: the user %s cannot start %s: move it to a directory that all users can enter, such as /usr/local/bin, and install from there", s.User, program)
+	}
+	for _, file := range s.Files {
+		if refused(s.User, "-r", file) {
+			return fmt.Errorf("install: the user %s cannot read %s: give the file and its directory to that user, or name a different file", s.User, file)
+		}
+	}
+	if runtime.GOOS == "darwin" && s.Directory != "" && refused(s.User, "-x", s.Directory) {
+		return fmt.Errorf("install: the user %s cannot enter %s, from which relative paths in the --config file count: install from a directory that all users can enter", s.User, s.Directory)
 	}
 	return nil
 }

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -96,4 +99,34 @@ func TestServiceFindsTheCertificates(t *testing.T) {
 			t.Errorf("%s of the service is %s; want %s", name, got, want)
 		}
 	}
+}
+
+// TestMachineServiceNeedsItsUsersAccess checks a machine service of a user that cannot start the program, and of one that cannot read a
+// file of the service. systemd would report both in its log only.
+func TestMachineServiceNeedsItsUsersAccess(t *testing.T) {
+	if os.Geteuid() != 0 || refused("nobody", "-x", os.TempDir()) {
+		t.Skip("only root can try the access of another user")
+	}
+	dir := t.TempDir()
+	program, file := filepath.Join(dir, "host-agent"), filepath.Join(dir, "token")
+	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.WriteFile(program, nil, 0o755), os.WriteFile(file, nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Service{System: true, User: "nobody"}
+	check := func(when, want string) {
+		t.Helper()
+		if err := s.checkUser(program); fmt.Sprint(err) != want && (err == nil || want == "<nil>" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v; want %q", when, err, want)
+		}
+	}
+	check("a program that everyone can start", "<nil>")
+	s.Files = []string{file}
+	check("a file of root", "the user nobody cannot read "+file)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check("a program in a private directory", "the user nobody cannot start "+program)
+	s.User = "of-a-directory-service"
+	check("a user that is not in /etc/passwd", "<nil>")
 }
