@@ -46,10 +46,6 @@ func (r *RelayEnd) refs(floor uint64, f *link.Fields, tagged bool) error {
 	return nil
 }
 
-// yieldAfter is the number of connections after which an entry lets other goroutines run. Without that, it keeps its
-// processor for up to 10 ms.
-const yieldAfter = 256
-
 // entry reads the next set of connections from f, and sends them the bodies of r.list. It ignores byte
 // streams: references need no credit, so they could fill the stream's queue.
 func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
@@ -76,6 +72,16 @@ func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
 		awaitRow(r, missing)
 		return nil
 	}
+	r.deliverSet()
+	return nil
+}
+
+// yieldAfter is the number of connections after which deliverSet lets other goroutines run. Without that, it keeps its
+// processor for up to 10 ms.
+const yieldAfter = 256
+
+// deliverSet sends r.frames, and then the tags, to the connections of the current entry.
+func (r *RelayEnd) deliverSet() {
 	credit, bodies := creditOf(r.frames), len(r.frames)
 	for i, c := range r.set {
 		if c.client != nil {
@@ -87,7 +93,6 @@ func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
 			runtime.Gosched()
 		}
 	}
-	return nil
 }
 
 // awaitRow queues a row, and then the tags, on the connections of the current entry.
