@@ -399,26 +399,32 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	return device, nil
 }
 
-// enter stores an invited person. A setup invitation is refused if the tenant has an owner.
+// maySetUp returns ErrUsed if a tenant has an owner, who may just have come at a different relay.
 // If again is set, the same device repeats its attempt, and the owner may come from its first
-// one; the invitation is then refused only if the tenant also has a device.
+// one; the error is then ErrUsed only if the tenant also has a device.
+func (d *Directory) maySetUp(tenant string, again bool) error {
+	if err := d.store.CatchUp(); err != nil {
+		return err
+	}
+	owned, err := d.HasOwner(tenant)
+	if err == nil && owned && again {
+		var devices []Device
+		devices, err = d.allDevices(tenant, "")
+		owned = len(devices) > 0
+	}
+	if err == nil && owned {
+		err = ErrUsed
+	}
+	return err
+}
+
+// enter stores an invited person. A setup invitation is refused as maySetUp demands; again is as
+// there.
 func (d *Directory) enter(invite *Invite, again bool) error {
 	person := &invite.Person
 	if invite.Setup {
-		if err := d.store.CatchUp(); err != nil { // a different relay may just have stored an owner
+		if err := d.maySetUp(person.Tenant, again); err != nil {
 			return err
-		}
-		owned, err := d.HasOwner(person.Tenant)
-		if err == nil && owned && again {
-			var devices []Device
-			devices, err = d.allDevices(person.Tenant, "")
-			owned = len(devices) > 0
-		}
-		if err != nil {
-			return err
-		}
-		if owned {
-			return ErrUsed
 		}
 	}
 	if err := d.newPerson(person.Tenant, person.Subject, d.roomOf(invite)); err != nil {
