@@ -28,7 +28,8 @@
 //
 // # Memory and file
 //
-// Every relay follows the stream, and reads all records from memory. It also keeps
+// Every relay follows the stream, and reads all records from memory, which may lag behind the
+// stream's leader: [Store.CatchUp] waits for it. The relay also keeps
 // records without expiry in a file, and starts from it while the store is unreachable.
 // If the stream is new, or has lost its last changes in a power failure, relays write
 // the records they still have. This must not readmit a removed person. With
