@@ -76,7 +76,7 @@ export function offersFor(supported: unknown): string[] {
 export type ConnectionState =
   | { name: 'connecting' }
   | { name: 'greeting'; resuming: boolean }
-  | { name: 'live' }
+  | { name: 'live'; since: number }
   | { name: 'retrying'; at: number; code: number; reason: string }
   | { name: 'ended'; action: AfterClose; code: number; reason: string };
 
@@ -305,7 +305,7 @@ export class Connection {
       const sync = resuming ? await this.#resume() : await this.#initialize(versions);
       this.#liveSince = Date.now();
       this.#on.sync(sync);
-      this.#setState({ name: 'live' });
+      this.#setState({ name: 'live', since: this.#liveSince });
     } catch (error) {
       if (socket !== this.#socket) return; // #lost has already handled the end
       const err = error as RpcError;

@@ -114,3 +114,23 @@ func TestOneDeadHostLeavesTheOther(t *testing.T) {
 		t.Errorf("the search shows the session %q; want the second host's", got)
 	}
 }
+
+// TestStatusBeginsWithHostAndConnection opens the sheet with the status. It must show first whether
+// the host is online and since when the page is connected to it, and the ids of the connection last.
+func TestStatusBeginsWithHostAndConnection(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(phone(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.wants("#status-text", "Live")
+	p.click("#status-open")
+	const connection = "#hosts [data-host=" + hostName + "] [data-connection]"
+	p.wants(connection, "Live since ")
+	p.wants("#about", "serverSeq")
+	p.holds("the ids last", `document.querySelector("#forget").compareDocumentPosition(document.querySelector("#about")) === Node.DOCUMENT_POSITION_FOLLOWING`)
+	p.shot("status")
+	s.proxy.cut()
+	p.wants(connection, "Connection lost")
+	s.proxy.restore()
+	p.wants(connection, "Live since ")
+}

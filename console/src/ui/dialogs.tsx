@@ -11,7 +11,6 @@ import { nextOne, toQuestion } from './keys';
 import { later } from './later';
 import { groups } from './order';
 import { SessionActions, titleOf } from './session';
-import { Status } from './status';
 import { t } from '../language';
 
 const AddAccount = later<{ first?: Account }>(() => import('./accounts').then((m) => m.AddAccount));
@@ -26,6 +25,7 @@ const Sealed = later<{ link: Link; request?: string }>(() => import('./sealed').
 const Settings = later(() => import('./newsession').then((m) => m.Settings));
 const Share = later(() => import('./share').then((m) => m.Share));
 const SignIn = later<{ link: Link; who: string; resources: Resource[]; more?: AuthRequired }>(() => import('./signin').then((m) => m.SignIn));
+const Status = later<{ now: number }>(() => import('./statussheet').then((m) => m.Status));
 const Told = later<{ now: number }>(() => import('./told').then((m) => m.Told));
 const Usage = later(() => import('./usage').then((m) => m.Usage));
 

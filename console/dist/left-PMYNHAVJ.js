@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-HXEHGWWY.js";import"./chunk-K4EVKTSE.js";import"./chunk-4ECR3XOX.js";import"./chunk-2H4ELW67.js";import"./chunk-KDANPWBN.js";import"./chunk-5ZUITUKW.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

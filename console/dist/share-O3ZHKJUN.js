@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-U5BKHSTX.js";import"./chunk-HAFYWCPM.js";import"./chunk-N2VBYUEM.js";import"./chunk-26WMZINT.js";import"./chunk-OE7AF7NL.js";import"./chunk-JYELJNGU.js";import"./chunk-2H4ELW67.js";import"./chunk-KDANPWBN.js";import"./chunk-5ZUITUKW.js";export{b as Code,a as Share};
