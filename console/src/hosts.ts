@@ -82,7 +82,7 @@ export class Hosts {
       this.own = array(body.hosts);
       setClock(body.now);
       this.grant = body.token ?? null;
-      this.note = this.own.length || accounts().length ? '' : t`This token opens no host on this relay.`;
+      this.note = this.own.length || accounts().length ? '' : page.byDeviceAt('') ? t`You have no host yet.` : t`This token opens no host on this relay.`;
       this.stale = false;
       this.take();
     } catch (err) {

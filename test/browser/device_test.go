@@ -285,3 +285,24 @@ func TestLinkThatDoesNotSignInHasAWayOn(t *testing.T) {
 	stranger.click("#on a")
 	stranger.wants("#out", "Sign in with another device")
 }
+
+// TestOwnerWithoutAHostIsLedToOne signs the owner of a new relay in, and opens the console. It must
+// lead to the page that connects a host.
+func TestOwnerWithoutAHostIsLedToOne(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startRelayFor(t, stackConfig{})
+	p.do(phone(), chromedp.Navigate(s.invite()))
+	p.click("#form button")
+	p.wants("#title", "Connect a host")
+	p.do(chromedp.Navigate(s.url + "/"))
+	p.wants("#hosts-note", "You have no host yet.")
+	p.await("#connect-host")
+	if p.shows("#new-session") {
+		t.Error("the page offers a new session without a host; want only the way to a host")
+	}
+	p.accessible("no host")
+	p.shot("no-host")
+	p.click("#connect-host")
+	p.wants("#title", "Connect a host")
+}

@@ -45,9 +45,10 @@ export function Inbox({ now }: { now: number }) {
         <div class="row"><div class="search grow"><Icon name="search" />
           <input id="search" type="search" placeholder={t`Search sessions`} aria-label={t`Search sessions`} value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
           {many && <button id="filter" class="quiet round" type="button" aria-label={t`Hosts`} title={t`Hosts`} onClick={() => app.open({ kind: 'status' })}><Icon name="filter" /></button>}</div>
-        {rights.mayCreate && (unpaired().length === 0 || unpaired().length < app.hosts.all.length) && (
-          <button id="new-session" class="primary" type="button" disabled={![...links.values()].some((l) => sessions.mayBegin(l))} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>{t`New session`}</span></button>
-        )}
+        {app.byDevice && app.hosts.grant?.access === 'admin' && app.hosts.all.length === 0 ? <a id="connect-host" class="button primary" href="/device">{t`Connect a host`}</a>
+          : rights.mayCreate && (unpaired().length === 0 || unpaired().length < app.hosts.all.length) && (
+            <button id="new-session" class="primary" type="button" disabled={![...links.values()].some((l) => sessions.mayBegin(l))} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>{t`New session`}</span></button>
+          )}
       </div>
       {app.onlyHost && <button id="only-host" class="chip" type="button" onClick={() => app.chooseHost(app.host)}><span>{t`Only ${app.onlyHost}`}</span><Icon name="close" /></button>}
       {app.hosts.note && <p id="hosts-note" class="dim" role="status">{app.hosts.note}</p>}

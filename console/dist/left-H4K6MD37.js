@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-DN3PQ3JR.js";import"./chunk-SW7Q6NSD.js";import"./chunk-X2ETGO6I.js";import"./chunk-TQUNPFNW.js";import"./chunk-JWGZELON.js";import"./chunk-5ZUITUKW.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

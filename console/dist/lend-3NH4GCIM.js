@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-GLCJGMBN.js";import"./chunk-5JNB7RMF.js";import"./chunk-26WMZINT.js";import"./chunk-2HJMJD5U.js";import"./chunk-G7JECTTI.js";import"./chunk-TQUNPFNW.js";import"./chunk-JWGZELON.js";import"./chunk-5ZUITUKW.js";export{b as Asks,c as CameraView,a as Lend};

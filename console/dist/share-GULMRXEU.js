@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-CMAZ6NZ2.js";import"./chunk-Y3DKXIJZ.js";import"./chunk-5JNB7RMF.js";import"./chunk-26WMZINT.js";import"./chunk-2HJMJD5U.js";import"./chunk-G7JECTTI.js";import"./chunk-TQUNPFNW.js";import"./chunk-JWGZELON.js";import"./chunk-5ZUITUKW.js";export{b as Code,a as Share};
