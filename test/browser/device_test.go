@@ -306,3 +306,17 @@ func TestOwnerWithoutAHostIsLedToOne(t *testing.T) {
 	p.click("#connect-host")
 	p.wants("#title", "Connect a host")
 }
+
+// TestLinkWithoutItsSecretHasAWayOnAtOnce opens an address that lacks its secret, in a browser whose
+// database does not answer, as after an update. The way on must not wait for the database.
+func TestLinkWithoutItsSecretHasAWayOnAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startRelayFor(t, stackConfig{})
+	p.before("IDBFactory.prototype.open = () => ({})")
+	p.do(phone(), chromedp.Navigate(s.url+"/setup"))
+	p.wants("#said", "lacks its last part")
+	if !p.shows("#on a[href=device]") {
+		t.Error("the page shows no way on while the database is silent; want the other way to sign in")
+	}
+}

@@ -15,10 +15,11 @@ if (!invite) {
 /** Says why the link does not work, and shows how to go on without it. */
 async function refused(why) {
   say(why, true);
-  const self = await stored().catch(() => undefined); // a browser without a database has no key
   const on = document.getElementById('on');
+  const leads = (href, textContent) => Object.assign(on.firstChild, { href, textContent });
+  if (on.hidden) leads('device', 'Sign in with another device'); // the database may answer late
   on.hidden = false;
-  Object.assign(on.firstChild, self ? { href: './', textContent: 'This browser is signed in already. Go to your sessions' } : { href: 'device', textContent: 'Sign in with another device' });
+  if (await stored().catch(() => undefined)) leads('./', 'This browser is signed in already. Go to your sessions');
 }
 
 let keys; // the same for each attempt: an attempt that fails at the relay may have bound the invitation to them
