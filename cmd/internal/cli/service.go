@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -181,7 +182,7 @@ func (s *Service) open(program service.Interface) (service.Service, error) {
 	}
 	svc, err := service.New(program, &service.Config{
 		Name: s.Name, DisplayName: s.Title, Description: s.Description, Executable: path, Arguments: args, UserName: s.User, WorkingDirectory: directory, EnvVars: env,
-		Option: service.KeyValue{"UserService": !s.System, "SystemdScript": s.unit(), "RunAtLoad": true, "KeepAlive": true, "OnFailure": "restart"},
+		Option: service.KeyValue{"UserService": !s.System, "SystemdScript": s.unit(), "RunAtLoad": true, "KeepAlive": true, "OnFailure": "restart", "LogDirectory": s.logs()},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("no supported service manager (systemd, launchd, Windows): %w", err)
@@ -354,6 +355,22 @@ func (s *Service) unitFile() (string, error) {
 	return filepath.Join(home, ".config", "systemd", "user", s.Name+".service"), err
 }
 
+// logs returns the directory for launchd's log of the service, "" for the service package's default, /var/log. launchd opens the log as
+// the service's user, and does not start the program if that user may not write there.
+func (s *Service) logs() string {
+	home, err := os.UserHomeDir()
+	if s.System {
+		var who *user.User
+		if who, err = user.Lookup(s.User); err == nil {
+			home = who.HomeDir
+		}
+	}
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, "Library", "Logs")
+}
+
 // logsAt returns a note for people on the place of the log.
 func (s *Service) logsAt(platform string) string {
 	switch {
@@ -362,7 +379,7 @@ func (s *Service) logsAt(platform string) string {
 	case platform == systemdPlatform:
 		return "Its log: journalctl --user -u " + s.Name + ". To keep it running after logout: loginctl enable-linger"
 	case runtime.GOOS == "darwin":
-		return "Its log: " + filepath.Join("~", "Library", "Logs") + ", and Console"
+		return "Its log: " + filepath.Join(s.logs(), s.Name+".err.log")
 	case runtime.GOOS == "windows":
 		return "Its log: the event viewer, under Application"
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -129,4 +130,23 @@ func TestMachineServiceNeedsItsUsersAccess(t *testing.T) {
 	check("a program in a private directory", "the user nobody cannot start "+program)
 	s.User = "of-a-directory-service"
 	check("a user that is not in /etc/passwd", "<nil>")
+}
+
+// TestServiceCanWriteItsLog compares the directories of launchd's logs. The user of a machine service cannot write to /var/log, and
+// launchd would not start the service.
+func TestServiceCanWriteItsLog(t *testing.T) {
+	t.Setenv("HOME", "/Users/ada")
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	for want, s := range map[string]*Service{
+		"/Users/ada/Library/Logs":        {},
+		nobody.HomeDir + "/Library/Logs": {System: true, User: "nobody"},
+		"":                               {System: true, User: "of-a-directory-service"},
+	} {
+		if got := s.logs(); got != want {
+			t.Errorf("the log of a service for the machine: %v, of the user %q is in %q; want %q", s.System, s.User, got, want)
+		}
+	}
 }
