@@ -25,7 +25,7 @@ const shareConnections = 64
 type shareCmd struct {
 	relayFlag
 	Host    string        `help:"The session's host." required:"" placeholder:"HOST"`
-	Channel string        `help:"The session, such as ahp-session:/…. The link covers everything that belongs to it, and nothing else." required:"" placeholder:"URI"`
+	Channel string        `help:"The session, such as ahp-session:/…. The link covers everything that belongs to it, and nothing else." aliases:"session" required:"" placeholder:"URI"`
 	Level   auth.Access   `help:"Level for the link's holders: look, talk, approve (tool calls), or operate (everything in the session, including commands on the host's machine). Default: look. --read and --write mean look and operate." enum:"look,talk,approve,operate,read,write," default:""`
 	Read    bool          `help:"Same as --level look, the default." xor:"access"`
 	Write   bool          `help:"Same as --level operate." xor:"access"`

@@ -39,7 +39,11 @@ func TestSharePrintsOneLink(t *testing.T) {
 		"to write": {[]string{"--write", "--max-connections", "3", "--ttl", "5m", "--subject", "bob", "--url", "https://example.com/relay/"}, "https://example.com/relay/", auth.AccessWrite, 5 * time.Minute, "bob", 3},
 	} {
 		channel := strings.ReplaceAll(session, " ", "_") // a pattern must not contain spaces
-		args := append([]string{"share", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop", "--channel", channel}, test.args...)
+		flag := "--channel"
+		if test.access == auth.AccessTalk {
+			flag = "--session" // means the same
+		}
+		args := append([]string{"share", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop", flag, channel}, test.args...)
 		out, said, err := relay(t, args...)
 		if err != nil {
 			t.Fatalf("share %s: %v; want no error", name, err)

@@ -217,7 +217,11 @@ func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Co
 		for _, note := range p.mistyped(parser.Model.Node, os.Environ()) {
 			notes += "; " + note
 		}
-		return nil, fmt.Errorf("%w (see %s --help)%s", err, p.Name, notes)
+		command := p.Name
+		if at, ok := errors.AsType[*kong.ParseError](err); ok && at.Context.Selected() != nil {
+			command = at.Context.Selected().FullPath()
+		}
+		return nil, fmt.Errorf("%s (see %s --help)%s", sensible(err.Error()), command, notes)
 	}
 	return parsed, nil
 }

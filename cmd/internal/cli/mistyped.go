@@ -62,6 +62,28 @@ func suggestion(name string, known []string) string {
 	return "; did you mean " + best + "?"
 }
 
+// sensible removes from kong's error about an unknown flag the suggestions that begin with a different letter. Kong compares a few
+// letters only, and suggests --version for --session.
+func sensible(text string) string {
+	said, guesses, _ := strings.Cut(text, ", did you mean ")
+	name, unknown := strings.CutPrefix(said, "unknown flag --")
+	if !unknown || name == "" {
+		return text
+	}
+	var like []string
+	for _, guess := range inQuotes.FindAllString(guesses, -1) {
+		if strings.HasPrefix(guess, `"--`+name[:1]) {
+			like = append(like, strings.Trim(guess, `"`))
+		}
+	}
+	if len(like) == 0 {
+		return said
+	}
+	return said + "; did you mean " + strings.Join(like, " or ") + "?"
+}
+
+var inQuotes = regexp.MustCompile(`"[^"]*"`)
+
 // distance returns the number of inserted, removed and changed bytes between two names.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)

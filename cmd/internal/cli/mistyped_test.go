@@ -43,3 +43,26 @@ func TestMistypedVariablesAreReported(t *testing.T) {
 		t.Errorf("with a variable for --version: %v, %v; want that the program runs", parsed, err)
 	}
 }
+
+// TestMistypedFlagsGetSensibleSuggestions gives unknown flags. A flag that only has a few letters in common is no suggestion,
+// and the error names the help of the command.
+func TestMistypedFlagsGetSensibleSuggestions(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--session=x": "unknown flag --session (see prog share --help)",
+		"--url=x":     "unknown flag --url (see prog share --help)",
+		"--chanel=x":  "unknown flag --chanel; did you mean --channel? (see prog share --help)",
+		"--log":       "unknown flag --log; did you mean --log-level or --log-format? (see prog share --help)",
+		"--verison":   "unknown flag --verison; did you mean --version? (see prog share --help)",
+	} {
+		_, err := Program{App: &struct {
+			Common
+			Share struct {
+				Channel string
+				TTL     string `name:"ttl"`
+			} `cmd:""`
+		}{}, Name: "prog", Prefix: "AHP_PROG"}.Parse([]string{"share", arg}, io.Discard, io.Discard)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: %v; want %s", arg, err, want)
+		}
+	}
+}
