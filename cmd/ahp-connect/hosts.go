@@ -37,8 +37,11 @@ type urlCmd struct {
 	Program string `help:"The client program that will use the address. Its local token is in the address." default:"url" placeholder:"NAME"`
 }
 
-func (c *urlCmd) Run(s *streams) error {
-	_, host := connect.SplitHost(c.Host)
+func (c *urlCmd) Run(ctx context.Context, s *streams) error {
+	relay, host := connect.SplitHost(c.Host)
+	if err := known(ctx, s.home, relay, host); err != nil {
+		return err
+	}
 	token, err := s.home.Tokens().For(c.Program, host)
 	if err != nil {
 		return err
@@ -55,6 +58,22 @@ func (c *urlCmd) Run(s *streams) error {
 	}
 	_, err = fmt.Fprintf(s.out, "ws://%s/ahp/%s?tkn=%s\n", address, c.Host, token.Token)
 	return err
+}
+
+// known returns an error for a host that the relays do not have. Without a sign-in, or while a relay does not answer, it returns nil.
+func known(ctx context.Context, home *connect.Home, relay, host string) error {
+	relays, err := home.Relays()
+	if errors.Is(err, connect.ErrNotSignedIn) {
+		return nil // ahp-connect up may run with --relay
+	}
+	if err != nil {
+		return err
+	}
+	err = relays.CheckHost(ctx, relay, host)
+	if refusal := (*connect.Refusal)(nil); errors.As(err, &refusal) {
+		return err
+	}
+	return nil
 }
 
 type tokenCmd struct {

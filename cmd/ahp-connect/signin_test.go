@@ -111,6 +111,10 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("the token for a client is %+v, %v; want the owner's, at the level look, for laptop, without a key", who, err)
 	}
 
+	if out, err := command(t.Context(), io.Discard, "url", "lapotp", "--state-dir", other); err == nil || out != "" || !strings.Contains(err.Error(), "no host named lapotp") {
+		t.Errorf("url of an unknown host = %q, %v; want an error that names the host", out, err)
+	}
+
 	// A lifetime below a second is refused: the relay would choose an hour, and --keep would
 	// request tokens without a pause.
 	for _, ttl := range []string{"0s", "900ms"} {

@@ -43,7 +43,7 @@ func (c *vscodeCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	for _, host := range c.Host {
-		if _, err := relays.Find(ctx, "", host); err != nil {
+		if err := relays.CheckHost(ctx, "", host); err != nil {
 			return err
 		}
 	}

@@ -71,3 +71,34 @@ func TestPairedHostIsNoOtherRelaysHost(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownHostIsNamedWithTheKnown checks hosts at one relay, and at two. The error for an unknown host must name it, and those that the
+// person may open. A relay that does not answer may have the host.
+func TestUnknownHostIsNamedWithTheKnown(t *testing.T) {
+	one, away := newLister(t, `{"host":"laptop"},{"host":"desktop"}`)
+	other, _ := newLister(t, `{"host":"phone"}`)
+	single, both := connect.NewRelays(one), connect.NewRelays(one, other)
+	for _, test := range []struct {
+		relays         *connect.Relays
+		at, host, want string
+	}{
+		{single, "", "laptop", ""},
+		{single, "", "lapotp", "no host named lapotp at " + one.Name + "; the hosts that you may open there: laptop, desktop"},
+		{both, "", "phone", ""},
+		{both, "", "lapotp", "no host named lapotp: ahp-connect hosts lists"},
+		{both, other.Name, "laptop", "no host named laptop at " + other.Name + "; the hosts that you may open there: phone"},
+		{both, "elsewhere", "laptop", "not signed in at elsewhere"},
+	} {
+		if err := test.relays.CheckHost(t.Context(), test.at, test.host); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("CheckHost of %q, %q = %v; want %q", test.at, test.host, err, test.want)
+		}
+	}
+	away.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect.NewRelays(connect.NewRelay(one.URL, connect.FileTokens(file))).CheckHost(t.Context(), "", "laptop"); err != nil {
+		t.Errorf("CheckHost at a relay that does not answer = %v; want no error", err)
+	}
+}

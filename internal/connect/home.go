@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -316,6 +317,27 @@ func (r *Relays) FindHost(ctx context.Context, name string) (relay *Relay, host 
 	at, host := SplitHost(name)
 	relay, err = r.Find(ctx, at, host)
 	return relay, host, err
+}
+
+// CheckHost returns an error like Find. If the relay that Find returns does not have the host, the error names the hosts that it has. If
+// that relay does not answer, CheckHost returns nil.
+func (r *Relays) CheckHost(ctx context.Context, at, host string) error {
+	relay, err := r.Find(ctx, at, host)
+	if err != nil {
+		return err
+	}
+	hosts, err := relay.Hosts(ctx)
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+		return err
+	}
+	if err != nil || relay.claims(host, hosts) {
+		return nil
+	}
+	var names []string
+	for _, h := range hosts {
+		names = append(names, h.Name)
+	}
+	return &Refusal{ahp.CloseUnknownHost, fmt.Sprintf("no host named %s at %s; the hosts that you may open there: %s", host, relay.Name, cmp.Or(strings.Join(names, ", "), "none"))}
 }
 
 // SplitHost splits HOST or RELAY/HOST. Without a relay, relay is "".
