@@ -8,11 +8,17 @@ import (
 	"syscall"
 )
 
+// flock is replaced by tests.
+var flock = syscall.Flock
+
 // LockFile locks a file until [CloseLocked] or the process ends. It does not wait: it
-// returns an error if another process has the lock. On systems without such locks, locked
-// is false and err is nil.
+// returns an error if another process has the lock. On systems and file systems without
+// such locks, locked is false and err is nil.
 func LockFile(f *os.File) (locked bool, err error) {
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err = flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENOLCK) { // such as Lustre, and NFS without its lock service
+		return false, nil
+	}
 	return err == nil, err
 }
 

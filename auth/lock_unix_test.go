@@ -42,3 +42,24 @@ func TestLockEndsBesideAChild(t *testing.T) {
 		t.Errorf("LockFile after CloseLocked = %v, %v; want the lock", locked, err)
 	}
 }
+
+// TestFileSystemWithoutLocks locks a file on file systems that have no locks, and then a file that a different process has locked.
+// Only the latter is an error.
+func TestFileSystemWithoutLocks(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, answer := range []error{syscall.ENOSYS, syscall.ENOTSUP, syscall.ENOLCK} {
+		restore := auth.ReplaceFlock(func(int, int) error { return answer })
+		if locked, err := auth.LockFile(f); locked || err != nil {
+			t.Errorf("LockFile where flock answers %v = %v, %v; want no lock and no error", answer, locked, err)
+		}
+		restore()
+	}
+	defer auth.ReplaceFlock(func(int, int) error { return syscall.EWOULDBLOCK })()
+	if locked, err := auth.LockFile(f); locked || err == nil {
+		t.Errorf("LockFile of a locked file = %v, %v; want an error", locked, err)
+	}
+}

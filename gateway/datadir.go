@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -68,6 +69,9 @@ type dataDir struct {
 // ErrInUse reports that a process has locked a data directory.
 var ErrInUse = errors.New("is in use by another relay")
 
+// lockFile is replaced by tests of file systems without file locks.
+var lockFile = auth.LockFile
+
 // openDataDir locks an existing directory. The error names the directory, and reports
 // a lock held by another relay.
 func openDataDir(path string) (*dataDir, error) {
@@ -77,7 +81,11 @@ func openDataDir(path string) (*dataDir, error) {
 	}
 	d := &dataDir{path: path, lock: f}
 	_ = atomicfile.KeepOwner(path, f.Name()) // root in a container may lack this right; the lock works nevertheless
-	locked, err := auth.LockFile(f)
+	locked, err := lockFile(f)
+	if err == nil && !locked && runtime.GOOS != "windows" { // Windows has no such locks at all
+		err = fmt.Errorf("data directory %s: its file system has no file locks, so another relay could use it at the same time; choose a directory on a local disk", path)
+		return nil, errors.Join(err, f.Close())
+	}
 	if err != nil {
 		err = fmt.Errorf("data directory %s %w (%w); give each relay its own, with a copy of the keys to serve the same hosts", path, ErrInUse, err)
 		return nil, errors.Join(err, f.Close())

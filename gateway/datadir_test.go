@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -70,4 +72,18 @@ func TestDataDirRemembersCrashedInstances(t *testing.T) {
 		t.Errorf("openDataDir = %v, %v; want %d instance names", d.crashed, err, maxCrashed)
 	}
 	end(d)
+}
+
+// TestDataDirNeedsFileLocks opens a data directory on a file system without file locks. The relay must not start there, and the error
+// must not blame another relay.
+func TestDataDirNeedsFileLocks(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no file locks, and relays start there")
+	}
+	defer func(was func(*os.File) (bool, error)) { lockFile = was }(lockFile)
+	lockFile = func(*os.File) (bool, error) { return false, nil }
+	path := t.TempDir()
+	if _, err := openDataDir(path); err == nil || errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "local disk") {
+		t.Errorf("openDataDir without file locks = %v; want an error that names the directory and the remedy", err)
+	}
 }
