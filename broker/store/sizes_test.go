@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"ahprelay/broker/store"
 	"ahprelay/test/natssite"
@@ -9,7 +10,7 @@ import (
 
 // TestSizesKeepNoData writes a record into a store with Sizes. At the writer, at another relay and
 // after a restart, the store must know the size and have no data in memory. Load must return the
-// data.
+// data. A removed record must be known for a day.
 func TestSizesKeepNoData(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
@@ -49,6 +50,9 @@ func TestSizesKeepNoData(t *testing.T) {
 	}
 	for _, s := range []*store.Store{one, two} {
 		natssite.Eventually(t, "the removal is known", func() bool { return s.Get("s.a.b").Size == 0 })
+		if left := time.Until(s.Get("s.a.b").Until); left < 23*time.Hour || left > 24*time.Hour {
+			t.Errorf("the removal is known for %v; want a day", left)
+		}
 	}
 	if r, err := one.Load(t.Context(), "s.a.b"); err != nil || r.Data != nil {
 		t.Errorf("a removed record loads as %q, %v; want no data", r.Data, err)

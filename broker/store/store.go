@@ -34,6 +34,7 @@ const (
 	updateTries   = 16
 	updatePause   = 50 * time.Millisecond // longest pause between two attempts
 	removedFor    = 30 * 24 * time.Hour   // how long the marker of a removed record stays
+	removedSize   = 24 * time.Hour        // the same with Config.Sizes: such a Store keeps no record that a complete read lacks
 	openTimeout   = 2 * time.Second
 	openRetry     = 500 * time.Millisecond
 	tendEvery     = 20 * time.Second
@@ -408,17 +409,21 @@ func (s *Store) recordOf(c *Change, rev uint64) Record {
 			r.Size = len(c.Data) + s.cfg.Sealer.Overhead()
 		}
 	}
-	if after := c.lasts(); after > 0 {
+	if after := c.lasts(s.cfg.Sizes); after > 0 {
 		r.Until = time.Now().Add(after)
 	}
 	return r
 }
 
-func (c *Change) lasts() time.Duration {
-	if c.Data == nil {
-		return removedFor
+// lasts returns the time until the stored record, or the marker of a removal, expires; 0: never.
+func (c *Change) lasts(sizes bool) time.Duration {
+	switch {
+	case c.Data != nil:
+		return c.For
+	case sizes:
+		return removedSize
 	}
-	return c.For
+	return removedFor
 }
 
 // apply applies a record. epoch is the number of the watch that has delivered the record,
