@@ -627,6 +627,23 @@ func TestWrongCodesEndTheRequest(t *testing.T) {
 	ada.refused(429, "wrong codes", "GET", "/api/requests/BBBB-BBBC", nil)
 }
 
+// TestRemovedRequestsAreForgotten removes a request for access. Anybody can make such requests, so
+// the relay must know of the removal for minutes only, but longer than the request was valid.
+func TestRemovedRequestsAreForgotten(t *testing.T) {
+	relay, _ := setUp(t)
+	request, err := relay.server.Load().cfg.People.Ask(people.Request{Kind: people.OfDevice, Key: newPhone(t, relay).key.Thumbprint()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := people.RequestRecords + request.ID
+	if err := relay.people.Update(key, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(relay.people.Get(key).Until); left < people.RequestTTL || left > 2*people.RequestTTL {
+		t.Errorf("the removal of a request is known for %v; want %v to %v", left, people.RequestTTL, 2*people.RequestTTL)
+	}
+}
+
 // A device admitted by one relay is known to the next relay that reads the same store.
 func TestDevicesOutliveARestart(t *testing.T) {
 	store := new(memstore.Store)

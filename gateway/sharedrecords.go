@@ -50,7 +50,7 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 		return store.Start(ctx, c)
 	}
 	if r.people, err = start(store.Config{
-		Name: "people and devices", Bucket: peopleBucket, Most: people.MaxRecords, Known: true,
+		Name: "people and devices", Bucket: peopleBucket, Most: people.MaxRecords, Known: true, Brief: people.RequestRecords,
 	}, "people", peopleName); err != nil {
 		return err
 	}

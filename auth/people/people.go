@@ -204,6 +204,10 @@ const (
 	requestPrefix = "request."
 )
 
+// RequestRecords begins the keys of requests for access. Anybody can create such a record, which is
+// useless after RequestTTL.
+const RequestRecords = requestPrefix
+
 func personKey(tenant, subject string) string { return personPrefix + tenant + "." + hashed(subject) }
 
 func hashed(text string) string {

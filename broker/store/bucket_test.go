@@ -28,7 +28,7 @@ func peopleAt(t *testing.T, conn *broker.Conn, keys *auth.Keys, file string) (*s
 		t.Fatal(err)
 	}
 	s, err := store.Start(t.Context(), store.Config{
-		Conn: conn, Sealer: sealer, Name: "people", Bucket: "ahp-people", Most: 8, Known: true, File: file,
+		Conn: conn, Sealer: sealer, Name: "people", Bucket: "ahp-people", Most: 8, Known: true, Brief: "request.", File: file,
 	})
 	if err == nil {
 		t.Cleanup(s.Close)
@@ -296,6 +296,24 @@ func TestBucketOfFormerRelays(t *testing.T) {
 		t.Errorf("a relay of the previous version creates a removed record: %v; want no error", err)
 	}
 	comes(t, r, "person.ada", "again")
+}
+
+// TestRemovalsAreKnownForAWhile removes a device and a request. At all relays, the removal of the
+// device must be known for a month, and that of the request for minutes.
+func TestRemovalsAreKnownForAWhile(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	one, two := people(t, s, ""), people(t, s, "")
+	for key, want := range map[string]time.Duration{"device.a": 30 * 24 * time.Hour, "request.a": 15 * time.Minute} {
+		put(t, one, key, "ada's")
+		put(t, one, key, "")
+		for name, s := range map[string]*store.Store{"the writer": one, "another relay": two} {
+			natssite.Eventually(t, name+" has the removal", func() bool { r := s.Get(key); return r.Rev != 0 && r.Data == nil })
+			if left := time.Until(s.Get(key).Until); left > want || left < want-5*time.Minute {
+				t.Errorf("%s knows the removal of %s for %v; want %v", name, key, left, want)
+			}
+		}
+	}
 }
 
 // TestFullStoreRemovesNoRecord fills the store up to its bound. A further record must be refused

@@ -35,6 +35,7 @@ const (
 	updatePause   = 50 * time.Millisecond // longest pause between two attempts
 	removedFor    = 30 * 24 * time.Hour   // how long the marker of a removed record stays
 	removedSize   = 24 * time.Hour        // the same with Config.Sizes: such a Store keeps no record that a complete read lacks
+	removedBrief  = 15 * time.Minute      // the same below Config.Brief
 	openTimeout   = 2 * time.Second
 	openRetry     = 500 * time.Millisecond
 	tendEvery     = 20 * time.Second
@@ -74,6 +75,11 @@ type Config struct {
 	// Most bounds the records which Update may create, so that none is removed to make
 	// room. Default: the oldest are removed.
 	Most int
+
+	// Brief is a prefix of keys whose records are useless after some minutes. Their removal is
+	// known for minutes only: otherwise requests from outside, which create them, could fill
+	// the memory of relays with removals. Default: none.
+	Brief string
 
 	// Known makes the relay delete records which are missing in a stream it has seen
 	// before. Default: such records were lost, and are written again.
@@ -409,19 +415,21 @@ func (s *Store) recordOf(c *Change, rev uint64) Record {
 			r.Size = len(c.Data) + s.cfg.Sealer.Overhead()
 		}
 	}
-	if after := c.lasts(s.cfg.Sizes); after > 0 {
+	if after := s.cfg.lasts(c); after > 0 {
 		r.Until = time.Now().Add(after)
 	}
 	return r
 }
 
 // lasts returns the time until the stored record, or the marker of a removal, expires; 0: never.
-func (c *Change) lasts(sizes bool) time.Duration {
+func (cfg *Config) lasts(c *Change) time.Duration {
 	switch {
 	case c.Data != nil:
 		return c.For
-	case sizes:
+	case cfg.Sizes:
 		return removedSize
+	case cfg.Brief != "" && strings.HasPrefix(c.Key, cfg.Brief):
+		return removedBrief
 	}
 	return removedFor
 }

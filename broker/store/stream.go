@@ -91,7 +91,7 @@ func (s *Store) publish(c *Change) (jetstream.PubAckFuture, error) {
 		return nil, fmt.Errorf("%s: record of %d bytes; want at most %d", c.Key, len(c.Data), MaxData)
 	}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(c.Rev)}
-	if after := c.lasts(s.cfg.Sizes); after > 0 {
+	if after := s.cfg.lasts(c); after > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(max(after.Round(time.Second), time.Second)))
 	}
 	f, err := s.js.PublishMsgAsync(s.message(c), opts...)
