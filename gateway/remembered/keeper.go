@@ -202,7 +202,13 @@ func (k *Keeper) drop(ctx context.Context, of hostKey, id string) (err error) {
 	if err != nil || r.Size == 0 {
 		return err
 	}
-	return k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: r.Rev})[0].Err
+	err = k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: r.Rev})[0].Err
+	if errors.Is(err, store.ErrConflict) { // the stream may have dropped it to make room
+		if r, e := k.cfg.Store.Load(ctx, key); e == nil && r.Size == 0 {
+			err = nil
+		}
+	}
+	return err
 }
 
 var errQuota = errors.New("the quota for remembered sessions is used up")
@@ -230,6 +236,7 @@ func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) e
 		switch {
 		case err != nil:
 			return err
+		case stored == nil && k.cfg.Store.Get(key).Rev == 0: // the stream has dropped it to make room
 		case stored == nil, stored.Key == record.Key && stored.Version >= record.Version:
 			return errOvertaken
 		}

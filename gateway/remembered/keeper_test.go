@@ -201,3 +201,37 @@ func TestLatePutReplacesNothing(t *testing.T) {
 		t.Errorf("the version after that: %v, and version %d is stored; want it", err, stored())
 	}
 }
+
+// TestStreamDropsRecords removes records from the stream, as it does beyond its bounds. Relays learn
+// nothing of that. The host must be able to write the one again, and to remove the other.
+func TestStreamDropsRecords(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	k := keeperAt(t, site, 0, 0)
+	laptop, one, two := hostKey{"acme", "laptop"}, remember.IDOf("s:/1"), remember.IDOf("s:/2")
+	for _, id := range []string{one, two} {
+		if err := write(t, k, laptop, id, 1<<10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	js, err := site.Relays(t).JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t, k, laptop, one, 1<<10); err != nil || !has(t, k, laptop, one) {
+		t.Errorf("writing a record that the stream has dropped: %v; want it stored", err)
+	}
+	if err := k.drop(t.Context(), laptop, two); err != nil {
+		t.Errorf("removing a record that the stream has dropped: %v; want no error", err)
+	}
+	if list := k.Entries(laptop.tenant, laptop.host); len(list) != 1 || list[0].ID != one {
+		t.Errorf("the host's records are %v; want the first", list)
+	}
+}
