@@ -14,6 +14,8 @@ import (
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"ahprelay/auth"
 )
 
 // before makes the browser run a script at the start of each document that it loads
@@ -330,4 +332,31 @@ func (p *page) typesWithKeys() {
 	f.do(chromedp.KeyEvent("d"))
 	p.until("Ctrl D", patience, func() bool { return eval[bool](p, `sent.some((s) => s.includes('"data":"\\u0004"'))`) })
 	p.holds("Ctrl to be released", "document.querySelector('#beside .keys button').getAttribute('aria-pressed') === 'false'")
+}
+
+// TestHeaderFitsANarrowScreen shows the list on screens of 320 and 360 px, as at a zoom of 200 %, in German,
+// whose words are long. All buttons of the header must be in view, with and without a connection.
+func TestHeaderFitsANarrowScreen(t *testing.T) {
+	t.Parallel()
+	s := startStackWith(t, stackConfig{still: true})
+	for _, access := range []auth.Access{auth.AccessWrite, auth.AccessRead} {
+		p := newPage(t)
+		p.before("localStorage.setItem('language', 'de')")
+		p.do(phone(), chromedp.Navigate(s.console(s.tokenWith(func(c *auth.Client) { c.Access = access }))))
+		fits := func(state string) {
+			t.Helper()
+			for _, wide := range []int64{320, 360} {
+				p.do(chromedp.EmulateViewport(wide, 568, chromedp.EmulateScale(2), chromedp.EmulateMobile))
+				p.settles()
+				p.fits(fmt.Sprintf("%s, %s, %d px", access, state, wide))
+			}
+		}
+		p.wants("#status-text", "Live")
+		fits("live")
+		s.proxy.cut()
+		p.await("#retry")
+		fits("without a connection")
+		s.proxy.restore()
+		p.wants("#status-text", "Live")
+	}
 }
