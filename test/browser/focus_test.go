@@ -3,6 +3,7 @@
 package browser_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -100,4 +101,70 @@ func TestAnswerIsWrittenOverADrop(t *testing.T) {
 	p.holds("the focus in the field", "document.activeElement.matches("+js(field)+")")
 	p.click(send)
 	p.wants(lastTurn+" .parts", "before after")
+}
+
+// cutRings is a script that focuses each element of the page, or of its open dialog, and lists the
+// elements without a whole ring: a part around them cuts it off, or there is none. A part that scrolls
+// up and down cuts it off only at its sides.
+const cutRings = `(() => {
+	const bad = [];
+	for (const e of (document.querySelector('dialog[open]') ?? document.body).querySelectorAll('button, a[href], input, textarea, summary, [tabindex="0"]')) {
+		if (e.disabled || e.closest('.skip, .till-focus, .xterm, .composer-row') || !e.checkVisibility({ visibilityProperty: true })) continue;
+		e.focus();
+		const { outlineStyle, outlineOffset, outlineWidth } = getComputedStyle(e);
+		const ring = e.getBoundingClientRect();
+		if (document.activeElement !== e || ring.width === 0) continue;
+		const by = parseFloat(outlineOffset) + parseFloat(outlineWidth) - .5;
+		const named = e.outerHTML.slice(0, 120);
+		if (outlineStyle === 'none') bad.push(named + ' has no ring');
+		for (let a = e.parentElement; a !== document.body; a = a.parentElement) {
+			const { overflowX, position } = getComputedStyle(a);
+			const box = a.getBoundingClientRect();
+			const left = box.left + a.clientLeft, top = box.top + a.clientTop;
+			const beside = ring.left - by < left || ring.right + by > left + a.clientWidth;
+			const above = a.scrollHeight <= a.clientHeight + 1 && (ring.top - by < top || ring.bottom + by > top + a.clientHeight);
+			if (overflowX !== 'visible' && (beside || above)) bad.push(named + ' in ' + a.outerHTML.slice(0, 60));
+			if (position === 'fixed') break;
+		}
+	}
+	return bad.join('\n');
+})()`
+
+// TestFocusRingsAreWhole visits lists, chips and sheets by keyboard, on a desktop and on a phone. The
+// ring of each element must be whole.
+func TestFocusRingsAreWhole(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.wants("#sessions", "Fix the flaky login test")
+	whole := func(state string) {
+		t.Helper()
+		for _, size := range []step{desktop(), phone()} {
+			p.do(size, chromedp.KeyEvent("\t")) // a page shows rings to a keyboard
+			p.settles()
+			for cut := range strings.Lines(eval[string](p, cutRings)) {
+				t.Errorf("%s: the ring of an element is not whole: %s", state, cut)
+			}
+		}
+		p.do(desktop())
+	}
+	whole("the list")
+	p.openSession("demo:/login")
+	p.say("edit")
+	p.await(lastTurn + " .answers button")
+	whole("a session with a question")
+	p.press(lastTurn+" .answers button", "Skip")
+	p.wants(lastTurn+" .parts", "Then not.")
+	p.click("[data-kind=files]")
+	p.wants("#beside .files", "session.go")
+	whole("files")
+	p.click("#beside-hide")
+	for _, sheet := range []string{"#status-open", "#bell"} {
+		p.click(sheet)
+		p.await("dialog[open]")
+		whole(sheet)
+		p.do(chromedp.KeyEvent(kb.Escape))
+		p.holds("the sheet to close", "!document.querySelector('dialog[open]')")
+	}
 }
