@@ -378,3 +378,30 @@ func TestDangerTakesAHold(t *testing.T) {
 	p.click("dialog[open] button.danger")
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 }
+
+// TestLongCommandIsFoldedInTheList asks for a command that is higher than a phone. The list must show its
+// start, and must not offer to allow it unread. The session shows all of it.
+func TestLongCommandIsFoldedInTheList(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(phone(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.begin()
+	command := strings.Repeat("echo a line\n", 60) + "echo the end"
+	p.say(`approve {"toolInput":` + js(js(map[string]string{"command": command})) + `,"confirmationTitle":"Run it?","invocationMessage":"Run it"}`)
+	p.wants(lastTurn+" .approval pre", "echo the end")
+	p.click("#back")
+	const row = "#sessions [data-group=needs] li:has(.asked)"
+	p.wants(row+" .asked pre", "echo a line")
+	p.await(row + " .answers button")
+	if high := eval[int](p, "document.querySelector("+js(row)+").offsetHeight"); high > 500 {
+		t.Errorf("the question is %d px high in the list; want at most 500", high)
+	}
+	if got := eval[string](p, "[...document.querySelectorAll("+js(row+" .answers button")+")].map((b) => b.textContent).join()"); got != "Read it first,Skip" {
+		t.Errorf("the list offers %q; want a way to read it, and to refuse it", got)
+	}
+	p.shot("long-command")
+	p.press(row+" .answers button", "Read it first")
+	p.wants(lastTurn+" .approval pre", "echo the end")
+	p.wants(lastTurn+" .answers button", "Allow Once")
+}

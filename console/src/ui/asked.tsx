@@ -6,7 +6,7 @@ import type { Asked } from '../asked';
 import { visible } from '../approval';
 import { text } from '../store';
 import { ago, unmarked } from '../words';
-import { Icon } from './bits';
+import { Icon, isNarrow } from './bits';
 import { needing } from './order';
 import { unpaired } from './status';
 import { plural, t } from '../language';
@@ -40,22 +40,29 @@ function rests(e: Element): boolean {
   return place !== undefined && Math.abs(place.top - topOf(e)) <= 2 && performance.now() - place.since >= restTime;
 }
 
+const mostRows = 10; // of a command before it is folded
+
+/** Estimates how many rows a command takes. */
+const rowsOf = (command: string) => command.split('\n').reduce((n, line) => n + 1 + Math.floor(line.length / (isNarrow() ? 40 : 80)), 0);
+
 /** A question with its text, the whole input, and the answers that need no more context. */
 export function Question({ q, given, over = false, connected }: { q: Asked; given: string | undefined; over?: boolean; connected: boolean }) {
   const at = useRef<HTMLDivElement>(null);
   const may = rights.mayAnswer(q.host, q.kind === 'approval');
-  // The text of an approval is shown completely, because it may be the command itself.
-  const options = may && connected ? q.options : [];
+  const approval = q.kind === 'approval';
+  const folds = approval && rowsOf(q.detail) > mostRows;
+  // The text of an approval is shown completely, because it may be the command itself. A folded command can only be refused here.
+  const options = may && connected ? q.options.filter((o) => o.deny || !folds) : [];
   return (
     <div class="asked" data-asked={q.id} ref={at}>
-      {q.text && <p class="asked-text" dir="auto">{q.kind === 'approval' ? visible(q.text) : unmarked(q.text)}</p>}
-      {q.detail && (q.kind === 'approval' ? <pre class="command">{visible(q.detail)}</pre> : <p class="asked-text" dir="auto">{unmarked(q.detail)}</p>)}
+      {q.text && <p class="asked-text" dir="auto">{approval ? visible(q.text) : unmarked(q.text)}</p>}
+      {q.detail && (approval ? <pre class={folds ? 'command folded' : 'command'}>{visible(q.detail)}</pre> : <p class="asked-text" dir="auto">{unmarked(q.detail)}</p>)}
       {q.risky && <p class="risk danger"><Icon name="alert" />{t`The host marks this as dangerous.`}</p>}
       {options.length > 0 && (
         <div class="answers">
           {options.every((o) => o.deny) && <button type="button" class="primary" onClick={() => nav.openQuestion(q.host, q.session, q.chat)}>{t`Read it first`}</button>}
           {options.map((o) => (
-            <button key={o.id} type="button" class={o.deny || q.kind !== 'approval' ? '' : 'primary'} disabled={given === '' || over} onClick={() => { if (rests(at.current!)) questions.answer(q, o); }}>{o.label}</button>
+            <button key={o.id} type="button" class={o.deny || !approval ? '' : 'primary'} disabled={given === '' || over} onClick={() => { if (rests(at.current!)) questions.answer(q, o); }}>{o.label}</button>
           ))}
         </div>
       )}
