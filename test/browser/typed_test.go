@@ -273,3 +273,25 @@ func TestAnsweredQuestionShowsItsMarkdown(t *testing.T) {
 	p.press(lastTurn+" .answers button", "Skip")
 	p.wants(lastTurn+" .ask.answered strong", "a few things")
 }
+
+// TestRefusedPlanKeepsTheChange writes a change of a plan, and refuses the plan. A host takes no words
+// with a refusal, so they must be in the editor, below what was written there before.
+func TestRefusedPlanKeepsTheChange(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("plan")
+	p.enter(lastTurn+" [data-ask] textarea", "Only 100 runs")
+	p.enter("#prompt", "Then look at the log")
+	p.press(lastTurn+" .answers button", "Do not go on")
+	p.wants(lastTurn+" .parts", "You answered: decline")
+	p.holds("the change in the editor", `document.querySelector("#prompt").value === "Then look at the log\nOnly 100 runs"`)
+	p.do(phone())
+	p.enter("#prompt", "")
+	p.say("plan")
+	p.enter(lastTurn+" [data-ask] textarea", "Only 50 runs")
+	p.press(lastTurn+" .answers button", "Do not go on")
+	p.holds("the change in the editor of a phone", `document.querySelector("#prompt")?.value === "Only 50 runs"`)
+}

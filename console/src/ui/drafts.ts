@@ -20,6 +20,14 @@ export function draftOf(host: string, chat: string, session: string): string {
   return all;
 }
 
+export let rewritten = 0; // number of drafts that were changed outside the editor
+
+/** Adds a text to a chat's draft. */
+export function addToDraft(host: string, chat: string, text: string): void {
+  keepDraft(host, chat, both(keptDraft(host, chat), text));
+  rewritten++;
+}
+
 /** Joins two drafts for one chat. */
 export const both = (first: string, second: string) => [first, second].filter(Boolean).join('\n');
 

@@ -1,10 +1,11 @@
 // An agent's question: text, numbers, choices, or a page to visit.
 
 import { answerFor, safeUrl, type Input } from '../answers';
-import { absent, conversation, nav } from '../app';
+import { absent, conversation, nav, view } from '../app';
 import { array, isObject, text } from '../store';
 import type { Part, PlanReview, QuestionAnswer, QuestionItem, Request } from '../ahp';
 import { Icon } from './bits';
+import { addToDraft } from './drafts';
 import { useLeaving } from './leaving';
 import { useSettled } from './settled';
 import { Markdown } from './markdown';
@@ -112,6 +113,10 @@ function PlanAnswer(props: AnswerProps) {
   const actions = array(plan.actions).filter((a) => isObject(a) && text(a.label));
   const say = (value?: string, label?: unknown) => reply('accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, { value, free }) },
     [text(label), free].filter(Boolean).join(', '));
+  const refuse = () => {
+    if (free.trim()) addToDraft(view.host, view.chatUri!, free); // hosts take no words with a refusal
+    reply('decline');
+  };
   return (
     <div class="question" data-ask role="group" aria-label={text(plan.title) || t`Plan`}>
       <div class="options">
@@ -124,7 +129,7 @@ function PlanAnswer(props: AnswerProps) {
       {plan.canProvideFeedback && <textarea aria-label={t`Your change`} placeholder={t`Your change`} rows={2} value={free} disabled={sends} onInput={({ currentTarget }) => write(() => currentTarget.value)} />}
       <div class="answers">
         {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say()}>{t`Plan again with this`}</button>}
-        <button type="button" disabled={busy} onClick={() => reply('decline')}>{t`Do not go on`}</button>
+        <button type="button" disabled={busy} onClick={refuse}>{t`Do not go on`}</button>
       </div>
       <Sent leaves={leaves} answer={answer} why={why} />
     </div>

@@ -14,6 +14,7 @@ import { Icon, Lines, Menu, shut } from './bits';
 import { skipping } from './bypass';
 import { Composer, openTurn } from './composer';
 import { FirstPane } from './asked';
+import { rewritten } from './drafts';
 import { later } from './later';
 import { folderOf } from './order';
 import { serversNeed, serversOf } from './served';
@@ -71,7 +72,7 @@ export function Session({ now }: { now: number }) {
       {chat && rights.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(rights.grantAt(app.host)?.expires, now)}.`}</p>}
       {chat && !rights.readOnly && chat.interactivity === 'read-only' && <p class="looking">{t`A different agent works here: you can only watch.`}</p>}
       {!editable && !gone && !link?.live && !rights.readOnly && link?.seen(session)?.state && <p class="looking" role="status">{t`You can read this, and answer when the host is online.`}</p>}
-      {editable && !rights.readOnly && editable.interactivity !== 'read-only' && <Composer key={place} chat={editable} />}
+      {editable && !rights.readOnly && editable.interactivity !== 'read-only' && <Composer key={`${place} ${rewritten}`} chat={editable} />}
     </div>
   );
 }
