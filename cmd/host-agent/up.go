@@ -57,6 +57,11 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 		serve.Agent = c.Agent // if find has chosen one
 	}
+	if serve.Upstream != "" { // before a person approves
+		if err := (hostagent.Upstream{URL: serve.Upstream, TokenFile: serve.UpstreamTokenFile}).Check(); err != nil {
+			return err
+		}
+	}
 	if err := c.recognize(ctx, s); err != nil {
 		return err
 	}

@@ -174,6 +174,15 @@ func TestRefusedUpGivesReason(t *testing.T) {
 	}
 }
 
+// TestUpChecksTheHostsAddressFirst gives a malformed address of the host. The error must come before host-agent asks a relay, where a
+// person would approve a host that cannot be served.
+func TestUpChecksTheHostsAddressFirst(t *testing.T) {
+	err := run(t.Context(), []string{"up", "--upstream", "127.0.0.1:8090", "--credentials-file", filepath.Join(t.TempDir(), "c"), "http://127.0.0.1:1"}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "want ws://") {
+		t.Errorf("up with the host's address 127.0.0.1:8090: %v; want the form of the address", err)
+	}
+}
+
 // TestOnlyJoinPrintsTheSameFlags parses the command that up --only-join prints. It serves with the
 // flags of up, whatever characters their values have.
 func TestOnlyJoinPrintsTheSameFlags(t *testing.T) {
