@@ -22,6 +22,8 @@ func TestConfigCheckNamesTheFault(t *testing.T) {
 		"data-dir: " + dir + "\ndrain: soon":                      "drain",
 		"data-dir: " + dir + "\ntrust-proxy: [10.0.0.300]":        "--trust-proxy",
 		"data-dir: " + dir + "\npublic-url: relay":                "--public-url",
+		"data-dir: " + dir + "\npublic-url: https://a.b/relay":    "without a path",
+		"data-dir: " + dir + "\npublic-url: https://a.b/":         "in order",
 		"data-dir: " + dir + "\naudit-file: " + dir + "/no/audit": "--audit-file",
 		"data-dir: " + dir + "\naudit-file: " + dir + "/audit":    "in order",
 	} {

@@ -88,6 +88,16 @@ func baseURL(flag, text string) (string, error) {
 	return u.String(), nil
 }
 
+// rootURL checks a base URL like baseURL, and refuses a path: the console's service worker, buttons in notifications and ahp-connect need
+// the relay at the root of its host name.
+func rootURL(flag, text string) (string, error) {
+	base, err := baseURL(flag, text)
+	if err == nil && strings.Count(base, "/") > 2 {
+		err = fmt.Errorf("%s %q: want a host name for the relay alone, without a path, such as https://relay.example.com", flag, text)
+	}
+	return base, err
+}
+
 // linkBase returns the base URL for a link: the one given with --url, or else the
 // relay's.
 func (r *runningRelay) linkBase(given string) (string, error) {

@@ -44,7 +44,7 @@ type serveCmd struct {
 	CanvasDomain     string   `help:"Domain for canvases by URL, such as canvas.example.com, or with scheme and port http://localhost:8484. In DNS, all names below it must resolve to this relay. Without it, clients read canvases only through their AHP connection." placeholder:"DOMAIN"`
 	Strict           []string `help:"Hosts at which a request is refused if client or host did not declare its capability, as patterns TENANT/HOST: default/laptop, default/*. At all other hosts, the host-agent's --mcp applies." placeholder:"TENANT/HOST"`
 	OwnURL           string   `help:"Base URL of this relay alone, not of its cluster. /api/hosts/HOST returns it for each host connected to this relay. Default: no URL is returned." placeholder:"URL" name:"own-url"`
-	PublicURL        string   `help:"The relay's base URL for people and host-agents, used in links and device proofs: https://relay.example.com. Default: from --acme-domain; otherwise each request's own address, and in printed links a name in --tls-cert, or the address of --listen." placeholder:"URL" name:"public-url"`
+	PublicURL        string   `help:"The relay's base URL for people and host-agents, without a path, used in links and device proofs: https://relay.example.com. Default: from --acme-domain; otherwise each request's own address, and in printed links a name in --tls-cert, or the address of --listen." placeholder:"URL" name:"public-url"`
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit
@@ -93,7 +93,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 func (c *serveCmd) prepare(s *streams) (cfg gateway.RelayConfig, end func(), err error) {
 	cfg = c.config(s)
 	if c.PublicURL != "" {
-		if cfg.Gateway.PublicURL, err = baseURL("--public-url", c.PublicURL); err != nil {
+		if cfg.Gateway.PublicURL, err = rootURL("--public-url", c.PublicURL); err != nil {
 			return cfg, nil, err
 		}
 	}
