@@ -75,7 +75,7 @@ func CheckPatterns(what string, patterns []string) error {
 	}
 	for _, p := range patterns {
 		if err := checkPattern(p); err != nil {
-			return fmt.Errorf("%s pattern: %w", what, err)
+			return fmt.Errorf("%s pattern %.100q: %w", what, p, err)
 		}
 	}
 	return nil

@@ -326,7 +326,10 @@ func CheckURL(rawURL string, schemes ...string) error {
 	want := strings.Join(schemes, "://, ") + "://"
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Hostname() == "" {
-		return fmt.Errorf("URL %q is not a NATS server address; want one starting with %s", redact(u), want)
+		if strings.ContainsAny(rawURL, "@?") { // it may contain a password
+			rawURL = redact(u)
+		}
+		return fmt.Errorf("URL %q is not a NATS server address; want one starting with %s", rawURL, want)
 	}
 	if u.User != nil {
 		return fmt.Errorf("URL %s contains a user; credentials come from the relay's keys", redact(u))

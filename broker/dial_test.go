@@ -31,6 +31,7 @@ func TestDialRefusesConfiguration(t *testing.T) {
 		"one of nats://":            func(c *broker.AgentDialConfig) { c.URLs = []string{"nats://a:1", "tls://b:1"} },
 		"not a NATS server address": func(c *broker.AgentDialConfig) { c.URLs = []string{""} },
 		"ws://, wss://":             func(c *broker.AgentDialConfig) { c.URLs = []string{"http://relay/nats"} },
+		`URL "ann:" is not`:         func(c *broker.AgentDialConfig) { c.URLs = []string{"ann:secret@relay:4222"} },
 		"contains a user":           func(c *broker.AgentDialConfig) { c.URLs = []string{"nats://ann:secret@relay:4222"} },
 		"Tenant":                    func(c *broker.AgentDialConfig) { c.Tenant = "" },
 		"Host":                      func(c *broker.AgentDialConfig) { c.Host = "a.b" },
@@ -47,11 +48,12 @@ func TestDialRefusesConfiguration(t *testing.T) {
 		}
 	}
 	relays := map[string]broker.RelayDialConfig{
-		"no Keys":                   {Server: s.Server, Instance: "r"},
-		"Instance":                  {Server: s.Server, Keys: s.Keys},
-		"either Server or URL":      {Keys: s.Keys, Instance: "r"},
-		"nats://, tls://":           {Keys: s.Keys, Instance: "r", URL: "nats://a:1,ws://b"},
-		"not a NATS server address": {Keys: s.Keys, Instance: "r", URL: "nats://a:1,"},
+		"no Keys":                     {Server: s.Server, Instance: "r"},
+		"Instance":                    {Server: s.Server, Keys: s.Keys},
+		`URL "127.0.0.1:4222" is not`: {Keys: s.Keys, Instance: "r", URL: "127.0.0.1:4222"},
+		"either Server or URL":        {Keys: s.Keys, Instance: "r"},
+		"nats://, tls://":             {Keys: s.Keys, Instance: "r", URL: "nats://a:1,ws://b"},
+		"not a NATS server address":   {Keys: s.Keys, Instance: "r", URL: "nats://a:1,"},
 	}
 	for want, cfg := range relays {
 		if _, err := broker.DialRelay(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {

@@ -220,7 +220,7 @@ func (cfg *Config) check() error {
 	case cfg.Bus == nil:
 		return errors.New("no Bus given")
 	case cfg.OwnURL != "" && !strings.HasPrefix(cfg.OwnURL, "http://") && !strings.HasPrefix(cfg.OwnURL, "https://"):
-		return fmt.Errorf("OwnURL %q: want http://host or https://host", cfg.OwnURL)
+		return fmt.Errorf("--own-url %q: want http://host or https://host", cfg.OwnURL)
 	case cfg.Registry == nil:
 		return errors.New("no Registry given")
 	}
@@ -241,7 +241,7 @@ func (cfg *Config) checkLimits() error {
 		return fmt.Errorf("QueueLimit is %d; want at least %d", cfg.QueueLimit, minQueue)
 	}
 	if least := cfg.QueueLimit + 2*cfg.MaxFrame; cfg.MaxQueued < least {
-		return fmt.Errorf("MaxQueued is %d; want at least %d, for one client with the longest message", cfg.MaxQueued, least)
+		return fmt.Errorf("--max-queued is %d; want at least %d, for one client with the longest message", cfg.MaxQueued, least)
 	}
 	if err := cfg.Compress.Check(); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (cfg *Config) checkLimits() error {
 	}
 	for _, pattern := range cfg.Origins {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("%q in Origins is not a pattern; want for example *.example.com", pattern)
+			return fmt.Errorf("--allow-origin %q is not a pattern; want for example *.example.com", pattern)
 		}
 	}
 	return nil

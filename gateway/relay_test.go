@@ -83,7 +83,7 @@ func TestStartRelayFails(t *testing.T) {
 		{"bad hold", func(c *RelayConfig) { c.Gateway.HoldTime = -time.Second }, []string{"HoldTime is -1s"}},
 		{"bad resume", func(c *RelayConfig) { c.Gateway.Resume = -time.Second }, []string{"Resume is -1s"}},
 		{"bad stall", func(c *RelayConfig) { c.Gateway.Stall = -time.Second }, []string{"Stall is -1s"}},
-		{"bad origin", func(c *RelayConfig) { c.Gateway.Origins = []string{"[x"} }, []string{`"[x" in Origins`, "*.example.com"}},
+		{"bad origin", func(c *RelayConfig) { c.Gateway.Origins = []string{"[x"} }, []string{`--allow-origin "[x"`, "*.example.com"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := RelayConfig{DataDir: dir, Listen: free, AdminListen: "127.0.0.1:0"}

@@ -24,6 +24,8 @@ func TestConfigCheckNamesTheFault(t *testing.T) {
 		"data-dir: " + dir + "\npublic-url: relay":                "--public-url",
 		"data-dir: " + dir + "\npublic-url: https://a.b/relay":    "without a path",
 		"data-dir: " + dir + "\npublic-url: https://a.b/":         "in order",
+		"data-dir: " + dir + "\nmax-queued: 5":                    "--max-queued is 5",
+		"data-dir: " + dir + "\nallow-origin: ['[x']":             `--allow-origin "[x"`,
 		"data-dir: " + dir + "\naudit-file: " + dir + "/no/audit": "--audit-file",
 		"data-dir: " + dir + "\naudit-file: " + dir + "/audit":    "in order",
 	} {

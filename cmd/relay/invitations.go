@@ -45,7 +45,7 @@ func (c *withdrawCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if err := relay.operate(ctx, http.MethodDelete, "/operator/invites/"+c.Tenant+"/"+c.ID, "relay withdraw", nil, &struct{}{}); err != nil {
-		return fmt.Errorf("withdraw: %w", err)
+		return fmt.Errorf("withdraw %s: %w; relay invitations lists the open ones", c.ID, err)
 	}
 	_, err = fmt.Fprintf(s.out, "withdrew invitation %s\n", c.ID)
 	return err
