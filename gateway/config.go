@@ -269,7 +269,7 @@ func (cfg *Config) checkTimes() error {
 		field string
 		value time.Duration
 	}{
-		{"Ping", cfg.Ping}, {"Stall", cfg.Stall}, {"Resume", cfg.Resume}, {"HoldTime", cfg.HoldTime}, {"CredentialTTL", cfg.CredentialTTL},
+		{"--ping", cfg.Ping}, {"Stall", cfg.Stall}, {"--resume", cfg.Resume}, {"--hold", cfg.HoldTime}, {"--credential-ttl", cfg.CredentialTTL},
 	} {
 		if d.value < 0 {
 			return fmt.Errorf("%s is %v; want a time above zero, or 0 for the default", d.field, d.value)

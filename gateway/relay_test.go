@@ -80,8 +80,8 @@ func TestStartRelayFails(t *testing.T) {
 		{"bad limit", func(c *RelayConfig) { c.Gateway.MaxFrame = -1 }, []string{"MaxFrame is -1", "at least 1"}},
 		{"bad first limit", func(c *RelayConfig) { c.Gateway.MaxFirstFrame = 1 << 20 }, []string{"MaxFirstFrame is 1048576", "1 to 262144"}},
 		{"bad queue", func(c *RelayConfig) { c.Gateway.QueueLimit = 1 }, []string{"QueueLimit is 1", "at least"}},
-		{"bad hold", func(c *RelayConfig) { c.Gateway.HoldTime = -time.Second }, []string{"HoldTime is -1s"}},
-		{"bad resume", func(c *RelayConfig) { c.Gateway.Resume = -time.Second }, []string{"Resume is -1s"}},
+		{"bad hold", func(c *RelayConfig) { c.Gateway.HoldTime = -time.Second }, []string{"--hold is -1s"}},
+		{"bad resume", func(c *RelayConfig) { c.Gateway.Resume = -time.Second }, []string{"--resume is -1s"}},
 		{"bad stall", func(c *RelayConfig) { c.Gateway.Stall = -time.Second }, []string{"Stall is -1s"}},
 		{"bad origin", func(c *RelayConfig) { c.Gateway.Origins = []string{"[x"} }, []string{`--allow-origin "[x"`, "*.example.com"}},
 	} {

@@ -207,7 +207,7 @@ func countReady(clients []*client) (n int) {
 func (cfg *Config) checkStrict() error {
 	for _, pattern := range cfg.Strict {
 		if _, err := path.Match(pattern, ""); err != nil || strings.Count(pattern, "/") != 1 {
-			return fmt.Errorf("%q in Strict is not a host pattern; want for example default/laptop or default/*", pattern)
+			return fmt.Errorf("--strict %q is not a host pattern; want for example default/laptop or default/*", pattern)
 		}
 	}
 	return nil

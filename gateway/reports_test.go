@@ -190,7 +190,7 @@ func TestStrictModeReachesHostAgents(t *testing.T) {
 	}
 	for _, pattern := range []string{"laptop", "a/b/c", "", "default/[", "default"} {
 		cfg := Config{Strict: []string{pattern}, MaxFrame: 1 << 20, MaxFirstFrame: 1 << 10, QueueLimit: 1 << 20, MaxQueued: 1 << 30, Instance: "x"}
-		if err := cfg.checkStrict(); err == nil || !strings.Contains(err.Error(), "Strict") {
+		if err := cfg.checkStrict(); err == nil || !strings.Contains(err.Error(), "--strict") {
 			t.Errorf("pattern %q: %v; want an error that names the field", pattern, err)
 		}
 	}
