@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -46,5 +47,29 @@ func TestConfigCheckNamesTheFault(t *testing.T) {
 	}
 	if out, _, err := relay(t, "config", "check", "../../packaging/relay.yaml"); err != nil || !strings.Contains(out, "in order") {
 		t.Errorf("config check of the packaged example: %s, %v; want the output in order", out, err)
+	}
+}
+
+// TestExampleIsRightInItsComments checks the packaged example with each of its commented settings switched on, apart from acme-domain,
+// which excludes tls-cert.
+func TestExampleIsRightInItsComments(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/relay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"cert.pem", "key.pem", "smtp-password", "oidc-secret"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on := regexp.MustCompile(`(?m)^#([a-z-]+:|  )`).ReplaceAllString(string(text), "$1")
+	on = strings.NewReplacer("acme-domain:", "#", "/etc/ahp-relay", dir, "/var/log/ahp-relay", dir).Replace(on)
+	file := filepath.Join(dir, "relay.yaml")
+	if err := os.WriteFile(file, []byte(on), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err := relay(t, "config", "check", file); err != nil || strings.Count(on, "\n#") == strings.Count(string(text), "\n#") {
+		t.Errorf("config check of the example with all settings: %s, %v; want no error:\n%s", out, err, on)
 	}
 }
