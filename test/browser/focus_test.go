@@ -81,6 +81,25 @@ func TestMenuReturnsTheFocus(t *testing.T) {
 	returns()
 }
 
+// TestPaneReturnsTheFocus opens and hides a pane by keyboard, beside the session and in its place. The focus
+// must then be at the chip that has opened the pane.
+func TestPaneReturnsTheFocus(t *testing.T) {
+	t.Parallel()
+	p, _ := canvasPage(t, stackConfig{still: true})
+	for _, pane := range []struct{ chip, title, hides string }{
+		{"[data-kind=servers]", "beside-title", "#beside-hide"},
+		{"#canvases .chip", "canvas-title", "#canvas-hide"},
+	} {
+		for _, wide := range []int64{1280, 800} {
+			p.do(chromedp.EmulateViewport(wide, 800))
+			p.pressed(pane.chip)
+			p.holds("the focus in the pane", "document.activeElement.id === "+js(pane.title))
+			p.pressed(pane.hides)
+			p.holds("the focus at "+pane.chip, "document.activeElement.matches("+js(pane.chip)+")")
+		}
+	}
+}
+
 // TestAnswerIsWrittenOverADrop cuts the page's connection while a person writes an answer. The
 // field must keep the focus, because a phone's keyboard closes without it, and take what is
 // written meanwhile.
