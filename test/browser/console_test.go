@@ -436,3 +436,17 @@ func TestPageWorksWithoutStorage(t *testing.T) {
 	p.say("hello")
 	p.wants(lastTurn, "hello")
 }
+
+// TestLargeFileIsShownWhole opens a file of which the page shows the start. The page must offer the rest.
+func TestLargeFileIsShownWhole(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	eval[any](p, `location.hash += "&side=file&of=demo-blob:/600000"; null`)
+	p.await("#beside pre.file")
+	p.press("#beside button", "Show all 600 KB")
+	p.holds("the whole file", `document.querySelector("#beside pre.file").textContent.length === 600000`)
+}

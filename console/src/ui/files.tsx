@@ -13,7 +13,7 @@ import { atobText } from './toolparts';
 import { plural, t } from '../language';
 
 const mostEntries = 1000; // entries listed for a folder
-const mostShown = 500_000; // characters of a file
+const mostShown = 500_000; // characters of a file shown at first
 
 /** A folder's entries. */
 export function Files({ uri }: { uri: string }) {
@@ -54,6 +54,7 @@ const pictures: Record<string, string> = { png: 'image/png', jpg: 'image/jpeg', 
 
 export function File({ uri }: { uri: string }) {
   const [read, setRead] = useState<{ text?: string; picture?: string; why?: string }>({});
+  const [all, setAll] = useState(false);
   const at = useRef<HTMLElement>(null);
   const ending = uri.slice(uri.lastIndexOf('.') + 1).toLowerCase();
   useEffect(() => {
@@ -80,7 +81,8 @@ export function File({ uri }: { uri: string }) {
       {read.why ? <p class="empty">{t`It could not be read: ${read.why}`}</p>
         : read.picture ? <img class="picture" src={read.picture} alt={baseName(uri)} />
           : read.text === undefined ? <p class="empty">{t`Reading…`}</p>
-            : <pre class="file" tabIndex={0}><code ref={at}>{read.text.slice(0, mostShown)}</code></pre>}
+            : <pre key={String(all)} class="file" tabIndex={0}><code ref={at}>{all ? read.text : read.text.slice(0, mostShown)}</code></pre>}
+      {!all && read.text !== undefined && read.text.length > mostShown && <button type="button" class="small" onClick={() => setAll(true)}>{t`Show all ${Math.round(read.text.length / 1000)} KB`}</button>}
     </>
   );
 
