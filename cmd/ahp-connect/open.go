@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"html"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"ahprelay/internal/atomicfile"
+	"ahprelay/internal/connect"
 )
 
 type openCmd struct {
@@ -21,7 +23,7 @@ type openCmd struct {
 
 const consoleToken = "console"
 
-func (c *openCmd) Run(s *streams) error {
+func (c *openCmd) Run(ctx context.Context, s *streams) error {
 	// A different program may listen at that address now, and the page has a token.
 	idle, err := s.home.Idle()
 	if err != nil {
@@ -43,6 +45,10 @@ func (c *openCmd) Run(s *streams) error {
 	}
 	at := url.Values{"token": {token.Token}}
 	if c.Host != "" {
+		relay, host := connect.SplitHost(c.Host)
+		if err := known(ctx, s.home, relay, host); err != nil {
+			return err
+		}
 		at.Set("host", c.Host)
 	}
 	address := "http://" + listen + "/#" + at.Encode()

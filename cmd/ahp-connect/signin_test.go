@@ -115,6 +115,16 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("url of an unknown host = %q, %v; want an error that names the host", out, err)
 	}
 
+	up := &connect.Home{Dir: other}
+	release, err := up.Lock() // as ahp-connect up does
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := command(t.Context(), io.Discard, "open", "lapotp", "--print", "--state-dir", other); err == nil || out != "" || !strings.Contains(err.Error(), "no host named lapotp") {
+		t.Errorf("open of an unknown host = %q, %v; want an error that names the host", out, err)
+	}
+	release()
+
 	// A lifetime below a second is refused: the relay would choose an hour, and --keep would
 	// request tokens without a pause.
 	for _, ttl := range []string{"0s", "900ms"} {
