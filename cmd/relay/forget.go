@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -21,6 +22,9 @@ func (c *forgetCmd) Run(ctx context.Context, s *streams) error {
 	}
 	ask := map[string]string{"tenant": c.Tenant, "host": c.Host}
 	if err := relay.operate(ctx, http.MethodPost, "/operator/forget", "relay forget", ask, &struct{}{}); err != nil {
+		if refused, ok := errors.AsType[*refusedCommand](err); ok && refused.status == http.StatusNotFound {
+			return fmt.Errorf("%w; relay hosts lists the known hosts", err)
+		}
 		return err
 	}
 	_, err = fmt.Fprintf(s.out, "forgot %s/%s; its tokens remain valid: relay revoke --data-dir %s --tenant %[1]s --host %[2]s ends them\n", c.Tenant, c.Host, cli.Quoted(c.DataDir))

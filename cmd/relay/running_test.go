@@ -58,8 +58,8 @@ func TestCommandsFindTheirRelay(t *testing.T) {
 			t.Errorf("%v = %q, %q, %v; want %s", args, out, said, err, test.want)
 		}
 	}
-	if _, _, err := relay(t, "forget", "--data-dir", dir, "laptop"); err == nil || !strings.Contains(err.Error(), "no such host") {
-		t.Errorf("forget: %v; want the relay's answer", err)
+	if _, _, err := relay(t, "forget", "--data-dir", dir, "laptop"); err == nil || !strings.Contains(err.Error(), "no such host; relay hosts lists") {
+		t.Errorf("forget: %v; want the relay's answer, and the command that lists the hosts", err)
 	}
 	if out, _, err := relay(t, "share", "--data-dir", dir, "--host", "laptop", "--channel", "ahp-session:/a", "--no-qr"); err == nil || !strings.Contains(err.Error(), "no such host") || out != "" {
 		t.Errorf("share of an unknown host = %q, %v; want no such host", out, err)
