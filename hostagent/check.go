@@ -2,7 +2,10 @@ package hostagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 	"time"
 
 	"ahprelay/broker"
@@ -67,6 +70,8 @@ func (a *Agent) checkHost(ctx context.Context) (version string, err error) {
 		return "", fmt.Errorf("upstream %s answers, but not to AHP requests: is this an AHP host's port?", a.cfg.Upstream)
 	case err == nil || ctx.Err() != nil:
 		return "", fmt.Errorf("upstream %s accepts connections, but does not answer: is this an AHP host's port, or does the host hang?", a.cfg.Upstream)
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%w; start the host, or give its address with --upstream", err)
 	}
 	return "", err
 }
