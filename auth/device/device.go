@@ -125,7 +125,7 @@ func CheckRelay(relay string, plain bool) error {
 	}
 	ip := net.ParseIP(u.Hostname())
 	if local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(); u.Scheme == "http" && !local && !plain {
-		return fmt.Errorf("%s is not encrypted, and not on this machine: use https://", relay)
+		return fmt.Errorf("%s is not encrypted, and not on this machine: use https://, or in a private network --relay-plain", relay)
 	}
 	return nil
 }

@@ -177,6 +177,8 @@ func TestSignIn(t *testing.T) {
 	for _, bad := range []string{"relay.example.com", "http://relay.example.com", "https://user:pw@relay.example.com", "ftp://relay.example.com"} {
 		if _, err := command(t.Context(), io.Discard, "login", bad, "--state-dir", other); err == nil {
 			t.Errorf("login %s returns no error; want one", bad)
+		} else if strings.HasPrefix(bad, "http:") && !strings.Contains(err.Error(), "--relay-plain") {
+			t.Errorf("login %s: %v; want both remedies", bad, err)
 		}
 	}
 	page, err := stack.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
