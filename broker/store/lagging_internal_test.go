@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"ahprelay/broker"
 	"ahprelay/test/natssite"
 )
 
@@ -119,26 +120,29 @@ func (laggingStream) GetLastMsgForSubject(context.Context, string) (*jetstream.R
 	return nil, jetstream.ErrMsgNotFound
 }
 
+// peopleAt returns a store of people that has read its bucket.
+func peopleAt(t *testing.T, site *natssite.Site, conn *broker.Conn) *Store {
+	t.Helper()
+	sealer, err := site.Keys.Sealer("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(t.Context(), Config{Conn: conn, Sealer: sealer, Name: "people", Bucket: "people", Known: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	natssite.Next(t, "the first read of the bucket", s.Ready())
+	return s
+}
+
 // TestReadAsksTheLeader reads and changes records while a copy of the bucket lacks them. All copies
 // may answer direct reads. The store must find the records, and keep them in memory.
 func TestReadAsksTheLeader(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
 	conn := site.Relays(t)
-	sealer, err := site.Keys.Sealer("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	start := func() *Store {
-		s, err := Start(t.Context(), Config{Conn: conn, Sealer: sealer, Name: "people", Bucket: "people", Known: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
-		natssite.Next(t, "the first read of the bucket", s.Ready())
-		return s
-	}
-	first, s := start(), start()
+	first, s := peopleAt(t, site, conn), peopleAt(t, site, conn)
 	s.mu.Lock()
 	s.js = &laggingReads{JetStream: s.js, asked: func() {}}
 	s.stream = laggingStream{s.stream}
@@ -153,7 +157,7 @@ func TestReadAsksTheLeader(t *testing.T) {
 	if data, err := s.Read("device.0"); string(data) != "ada's" || err != nil {
 		t.Errorf("Read of a new record: %q, %v; want it", data, err)
 	}
-	err = s.Update("device.0", func(old []byte) ([]byte, error) { return append(old, " phone"...), nil })
+	err := s.Update("device.0", func(old []byte) ([]byte, error) { return append(old, " phone"...), nil })
 	if got := s.Get("device.0"); err != nil || string(got.Data) != "ada's phone" {
 		t.Errorf("Update of a new record: %q, %v; want the changed record", got.Data, err)
 	}
@@ -172,20 +176,7 @@ func TestReadAsksTheLeader(t *testing.T) {
 func TestCatchUpWaitsForTheWatch(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
-	sealer, err := site.Keys.Sealer("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	start := func() *Store {
-		s, err := Start(t.Context(), Config{Conn: site.Relays(t), Sealer: sealer, Name: "people", Bucket: "people", Known: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
-		natssite.Next(t, "the first read of the bucket", s.Ready())
-		return s
-	}
-	first, s := start(), start()
+	first, s := peopleAt(t, site, site.Relays(t)), peopleAt(t, site, site.Relays(t))
 	catchUp := func(s *Store) (err error) {
 		for end := time.Now().Add(natssite.Patience); time.Now().Before(end); { // on a busy machine, the store may take too long
 			if err = s.CatchUp(t.Context()); err == nil {
@@ -208,7 +199,7 @@ func TestCatchUpWaitsForTheWatch(t *testing.T) {
 	}
 	s.Close()
 	s.mu.Lock()
-	s.seen = 0 // as at the begin of a watch
+	s.seen = 0 // as before the first message of a watch
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -38,10 +38,10 @@ type urlCmd struct {
 }
 
 func (c *urlCmd) Run(ctx context.Context, s *streams) error {
-	relay, host := connect.SplitHost(c.Host)
-	if err := known(ctx, s.home, relay, host); err != nil {
+	if err := known(ctx, s.home, c.Host); err != nil {
 		return err
 	}
+	_, host := connect.SplitHost(c.Host)
 	token, err := s.home.Tokens().For(c.Program, host)
 	if err != nil {
 		return err
@@ -60,8 +60,9 @@ func (c *urlCmd) Run(ctx context.Context, s *streams) error {
 	return err
 }
 
-// known returns an error for a host that the relays do not have. Without a sign-in, or while a relay does not answer, it returns nil.
-func known(ctx context.Context, home *connect.Home, relay, host string) error {
+// known returns an error for a HOST or RELAY/HOST that the relays do not have. Without a sign-in, or while a relay does not answer, it
+// returns nil.
+func known(ctx context.Context, home *connect.Home, name string) error {
 	relays, err := home.Relays()
 	if errors.Is(err, connect.ErrNotSignedIn) {
 		return nil // ahp-connect up may run with --relay
@@ -69,8 +70,9 @@ func known(ctx context.Context, home *connect.Home, relay, host string) error {
 	if err != nil {
 		return err
 	}
+	relay, host := connect.SplitHost(name)
 	err = relays.CheckHost(ctx, relay, host)
-	if refusal := (*connect.Refusal)(nil); errors.As(err, &refusal) {
+	if _, refused := errors.AsType[*connect.Refusal](err); refused {
 		return err
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"ahprelay/internal/atomicfile"
-	"ahprelay/internal/connect"
 )
 
 type openCmd struct {
@@ -45,8 +44,7 @@ func (c *openCmd) Run(ctx context.Context, s *streams) error {
 	}
 	at := url.Values{"token": {token.Token}}
 	if c.Host != "" {
-		relay, host := connect.SplitHost(c.Host)
-		if err := known(ctx, s.home, relay, host); err != nil {
+		if err := known(ctx, s.home, c.Host); err != nil {
 			return err
 		}
 		at.Set("host", c.Host)

@@ -135,8 +135,8 @@ func (p *pace) WaitedSince(t time.Time) bool {
 	return p.waited.Get().After(t) || !standing.IsZero() && time.Since(standing) >= longWrite
 }
 
-// While a Write is blocked, it looks at the time each WriteLook, and whenever the kernel has accepted bytes. There are
-// at least stallLooks looks before the Write fails.
+// A blocked Write wakes when the kernel accepts bytes, and otherwise each WriteLook. It wakes at least stallLooks times
+// before it fails.
 const (
 	WriteLook  = time.Second
 	stallLooks = 4
@@ -199,7 +199,7 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 		if err := c.SetWriteDeadline(began.Add(look)); err != nil {
 			return n, err
 		}
-		m, err := c.writeSome(p[n:])
+		m, err := writeSoon(c.Conn, c.raw, p[n:])
 		n += m
 		now := time.Now()
 		if now.Sub(start) >= longWrite {
@@ -216,14 +216,6 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 		}
 		began = now
 	}
-}
-
-// writeSome writes p until the write deadline, and may return earlier if the kernel has accepted some bytes.
-func (c *pacedConn) writeSome(p []byte) (int, error) {
-	if c.raw == nil {
-		return c.Conn.Write(p)
-	}
-	return writeSoon(c.Conn, c.raw, p)
 }
 
 // BelowTLS returns conn with paced writes. TLS must be put above it.

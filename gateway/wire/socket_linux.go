@@ -105,5 +105,11 @@ func writeNow(raw syscall.RawConn, p []byte) int {
 	return n
 }
 
-// writeSoon writes p to conn until the write deadline, and may return earlier if the kernel has accepted some bytes.
-func writeSoon(_ net.Conn, raw syscall.RawConn, p []byte) (int, error) { return write(raw, p, true) }
+// writeSoon writes p to conn until the write deadline. If raw is not nil, it returns as soon as the kernel has accepted
+// some bytes.
+func writeSoon(conn net.Conn, raw syscall.RawConn, p []byte) (int, error) {
+	if raw == nil {
+		return conn.Write(p)
+	}
+	return write(raw, p, true)
+}

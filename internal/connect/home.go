@@ -319,15 +319,15 @@ func (r *Relays) FindHost(ctx context.Context, name string) (relay *Relay, host 
 	return relay, host, err
 }
 
-// CheckHost returns an error like Find. If the relay that Find returns does not have the host, the error names the hosts that it has. If
-// that relay does not answer, CheckHost returns nil.
+// CheckHost finds the relay of a host, and returns an error that names the relay's hosts if it lacks this host. It returns nil if
+// the relay does not answer. Other errors are those of Find.
 func (r *Relays) CheckHost(ctx context.Context, at, host string) error {
 	relay, err := r.Find(ctx, at, host)
 	if err != nil {
 		return err
 	}
 	hosts, err := relay.Hosts(ctx)
-	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+	if _, refused := errors.AsType[*Refusal](err); refused {
 		return err
 	}
 	if err != nil || relay.claims(host, hosts) {
