@@ -33,7 +33,7 @@ type wsDialer struct {
 	compress string
 	instance string
 
-	closing *atomic.Bool            // true from the begin of [Conn.Close]; may be nil
+	closing *atomic.Bool            // true once [Conn.Close] has begun; may be nil
 	advised func(payload []byte)    // called with the payload of each ping; may be nil
 	learn   func(url, place string) // called with the place of each relay (PlaceHeader); may be nil
 }
@@ -165,8 +165,8 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	return c.packed.Write(p)
 }
 
-// Close ends the connection at once. All earlier writes have been sent. At the end of the [Conn], it first exchanges close frames, so
-// that the relay can tell this end from a loss; Conn.Close bounds the time.
+// Close ends the connection at once. All earlier writes have been sent. If [Conn.Close] has begun, Close first exchanges close frames, so
+// that the relay can distinguish this end from a loss. Conn.Close bounds the time.
 func (c *wsConn) Close() error {
 	if c.closing != nil && c.closing.Load() {
 		if c.packed != nil {

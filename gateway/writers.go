@@ -100,8 +100,8 @@ func (w *writers) next(o *outbox, more, yields bool) *outbox {
 	return t.firstLocked()
 }
 
-// full reports whether a tenant with a number of places in use gets no more. While a different tenant is active, one
-// place stays free, because Go's scheduler looks at the network only every 10 ms while no processor is idle.
+// full reports whether a tenant must not get a place beyond its busy ones. While a different tenant is active, one place
+// stays free: Go's scheduler polls the network only every 10 ms while all processors have work.
 func (w *writers) full(tenant string, busy int) bool {
 	return busy >= w.places || busy > 0 && busy == w.places-1 && w.contended(tenant)
 }

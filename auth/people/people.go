@@ -403,9 +403,9 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	return device, nil
 }
 
-// maySetUp returns ErrUsed if a tenant has an owner, who may just have come at a different relay.
-// If again is set, the same device repeats its attempt, and the owner may come from its first
-// one; the error is then ErrUsed only if the tenant also has a device.
+// maySetUp returns ErrUsed if a tenant has an owner, also if a different relay has just stored the
+// owner. If again is set, the same device repeats its attempt, and the first attempt may have stored
+// the owner; the error is then ErrUsed only if the tenant also has a device.
 func (d *Directory) maySetUp(tenant string, again bool) error {
 	if err := d.store.CatchUp(); err != nil {
 		return err
@@ -422,8 +422,8 @@ func (d *Directory) maySetUp(tenant string, again bool) error {
 	return err
 }
 
-// enter stores an invited person. A setup invitation is refused as maySetUp demands; again is as
-// there.
+// enter stores an invited person. It refuses a setup invitation with the error of maySetUp, which
+// also explains again.
 func (d *Directory) enter(invite *Invite, again bool) error {
 	person := &invite.Person
 	if invite.Setup {

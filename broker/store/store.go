@@ -76,9 +76,9 @@ type Config struct {
 	// room. Default: the oldest are removed.
 	Most int
 
-	// Brief is a prefix of keys whose records are useless after some minutes. Their removal is
-	// known for minutes only: otherwise requests from outside, which create them, could fill
-	// the memory of relays with removals. Default: none.
+	// Brief is a prefix of keys whose records are useless after some minutes. The markers of
+	// their removals expire after minutes too. Without that, strangers who create such records
+	// could fill the relays' memory with markers. Default: none.
 	Brief string
 
 	// Known makes the relay delete records which are missing in a stream it has seen
