@@ -82,7 +82,16 @@ func awaitWhole(t *testing.T, m *member) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var why error
+	defer func() {
+		if why != nil {
+			t.Logf("%s is not whole: %v; its server has the routes %v", m.name, why, m.Server.Routes())
+		}
+	}()
 	natssite.Eventually(t, m.name+" is whole", func() bool {
-		return m.Unread() == nil && broker.Whole(t.Context(), js, m.Server.Name(), "", len(m.Server.Routes())+1) == nil
+		if why = m.Unread(); why == nil {
+			why = broker.Whole(t.Context(), js, m.Server.Name(), "", len(m.Server.Routes())+1)
+		}
+		return why == nil
 	})
 }

@@ -141,7 +141,7 @@ func TestMCPAppCannotHurryThePerson(t *testing.T) {
 			presses++;
 		};
 		new MutationObserver(press).observe(document.querySelector('.app-questions'), { childList: true });
-		addEventListener('message', ({ data }) => { if (data?.method === 'ui/notifications/size-changed') setTimeout(press); });
+		addEventListener('message', ({ data }) => { if (data?.params?.height === 77) setTimeout(press); });
 	})(); null`)
 	eval[any](f, `parent.postMessage({ jsonrpc: '2.0', id: 'hurry', method: 'ui/message', params: { role: 'user', content: [{ type: 'text', text: 'hello \u202e' + 'you' }] } }, '*'); null`)
 	p.holds("a press on the new question", "presses === 1")
