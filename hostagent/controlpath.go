@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,32 +24,45 @@ const (
 // unitDirs is the directory for the runtime directories of systemd's units.
 var unitDirs = "/run"
 
-// ControlPath returns the default path of a host's control socket: in this user's
-// directory, named after tenant and host.
-func ControlPath(tenant, host string) (string, error) {
+// ControlPath returns the default path of the control socket of a host at a relay, given by its base
+// URL: in this user's directory, named after tenant, host and relay.
+func ControlPath(relay, tenant, host string) (string, error) {
 	dir, err := controlDir()
 	if err != nil {
 		return "", err
 	}
-	path := socketIn(dir, tenant, host)
+	path := socketIn(dir, relay, tenant, host)
 	if len(path) > maxSocketPath {
 		return "", fmt.Errorf("control socket: %s is too long for a socket path; set a shorter one with --control", path)
 	}
 	return path, nil
 }
 
-func socketIn(dir, tenant, host string) string {
-	path := filepath.Join(dir, tenant+"."+host+socketExt)
+func socketIn(dir, relay, tenant, host string) string {
+	at := relay
+	if u, err := url.Parse(relay); err == nil {
+		at = u.Host
+	}
+	path := filepath.Join(dir, tenant+"."+host+"@"+at+socketExt)
 	if len(path) > maxSocketPath {
-		sum := sha256.Sum256([]byte(tenant + "." + host))
-		path = filepath.Join(dir, hex.EncodeToString(sum[:8])+socketExt)
+		path = filepath.Join(dir, shortName(tenant+"."+host)+shortName(at)+socketExt)
 	}
 	return path
 }
 
+func shortName(long string) string {
+	sum := sha256.Sum256([]byte(long))
+	return hex.EncodeToString(sum[:4])
+}
+
+// isSocketOf reports whether the name of a control socket is that of a host, at any relay.
+func isSocketOf(name, tenant, host string) bool {
+	return strings.HasPrefix(name, tenant+"."+host+"@") || strings.HasPrefix(name, shortName(tenant+"."+host)) && len(name) == 16+len(socketExt)
+}
+
 // FindControl returns the control socket of a running host-agent of this user, which
-// may be a service. It looks for the given host's socket, or, if host is empty, for
-// the only one.
+// may be a service. It looks for the given host's only socket, or, if host is empty, for
+// the only socket.
 func FindControl(tenant, host string) (string, error) {
 	dirs := controlDirs()
 	var found []string
@@ -59,7 +73,7 @@ func FindControl(tenant, host string) (string, error) {
 		}
 		for _, entry := range entries {
 			path := filepath.Join(dir, entry.Name())
-			if !strings.HasSuffix(path, socketExt) || host != "" && path != socketIn(dir, tenant, host) {
+			if !strings.HasSuffix(path, socketExt) || host != "" && !isSocketOf(entry.Name(), tenant, host) {
 				continue
 			}
 			if conn, err := net.Dial("unix", path); err == nil { // skips sockets of crashed host-agents

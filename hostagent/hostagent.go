@@ -287,7 +287,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	a.life = life
-	a.enter()
+	if err := a.enter(); err != nil {
+		return fmt.Errorf("host-agent: %w", err)
+	}
 	defer func() { a.run.close() }()
 	userJWT, err := a.credentials(ctx)
 	if err != nil && !temporary(err) {

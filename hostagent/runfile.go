@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -30,9 +31,13 @@ import (
 // --take-over, replaces the file. The previous one notices that before it writes to the
 // state directory: see fence.
 //
+// A host-agent does not start while a running one for a different relay has the file: both
+// would write the same state.
+//
 // The zero runFile has no file, and records nothing.
 type runFile struct {
 	f        *os.File
+	relays   []string // base URLs of this host-agent's relays
 	previous []string // instances that have ended, but may not have released the host
 }
 
@@ -41,23 +46,29 @@ type runNote struct {
 	Boot      string   `json:"boot"`
 	Inode     uint64   `json:"inode"`
 	Instances []string `json:"instances"` // the running instance, and ended ones that may not have released the host
+	Relays    []string `json:"relays"`    // base URLs of the running instance's relays
 }
 
 // Bounds of a runNote.
 const (
-	maxRunNote  = 4 << 10 // longest note, in bytes
-	maxPrevious = 8       // most instances in previous
+	maxRunNote  = 16 << 10 // longest note, in bytes
+	maxPrevious = 8        // most instances in previous
 )
 
-// errRunning reports that a running process holds the file's lock.
-var errRunning = errors.New("a host-agent for this host is already running on this machine")
+// errRunning reports that a running process holds the file's lock, and errOtherRelay that it serves
+// the host at a different relay.
+var (
+	errRunning    = errors.New("a host-agent for this host is already running on this machine")
+	errOtherRelay = errors.New("a host-agent for a host of this name at another relay is running on this machine")
+)
 
 func runPath(dir, tenant, host string) string {
 	return filepath.Join(dir, "host-agent."+tenant+"."+host+".json")
 }
 
-// openRunFile opens or creates a host's file, and locks it.
-func openRunFile(dir, tenant, host string) (*runFile, error) {
+// openRunFile opens or creates the file of a host at these relays, and locks it. The error is
+// errOtherRelay or errRunning if a running host-agent has it.
+func openRunFile(dir, tenant, host string, relays ...string) (*runFile, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
@@ -66,16 +77,27 @@ func openRunFile(dir, tenant, host string) (*runFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
+	r := &runFile{f: f, relays: relays}
 	locked, err := auth.LockFile(f)
-	switch {
+	switch there := r.note(); {
+	case err != nil && len(there.Relays) > 0 && !slices.ContainsFunc(relays, func(url string) bool { return slices.Contains(there.Relays, url) }):
+		return nil, errors.Join(fmt.Errorf("%w: %s is in use for %s; choose another directory with --state-dir", errOtherRelay, path, strings.Join(there.Relays, " ")), f.Close())
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", errRunning, path, err), f.Close())
 	case !locked:
 		return nil, errors.Join(fmt.Errorf("state directory: this system has no locks for %s", path), f.Close())
 	}
-	r := &runFile{f: f}
 	r.previous = r.read()
 	return r, nil
+}
+
+// note returns the note in the file. It is empty if a process died while writing.
+func (r *runFile) note() (note runNote) {
+	data, err := io.ReadAll(io.NewSectionReader(r.f, 0, maxRunNote))
+	if err != nil || json.Unmarshal(data, &note) != nil {
+		return runNote{}
+	}
+	return note
 }
 
 // read returns the instances in the file. The lock proves that they have ended.
@@ -84,11 +106,7 @@ func (r *runFile) read() []string {
 	if !ok {
 		return nil
 	}
-	data, err := io.ReadAll(io.NewSectionReader(r.f, 0, maxRunNote))
-	var note runNote
-	if err != nil || json.Unmarshal(data, &note) != nil { // left by a process that died while writing
-		return nil
-	}
+	note := r.note()
 	if note.Boot != here.Boot || note.Inode != here.Inode {
 		return nil
 	}
@@ -105,9 +123,9 @@ func (r *runFile) here() (runNote, bool) {
 	return runNote{Boot: boot, Inode: inode}, ok && boot != ""
 }
 
-// note records the instance name of this host-agent before it runs. Ended instances
+// begins records the instance name of this host-agent before it runs. Ended instances
 // that may not have released the host stay in the file.
-func (r *runFile) note(instance string) error {
+func (r *runFile) begins(instance string) error {
 	return r.write(append([]string{instance}, r.previous...))
 }
 
@@ -126,7 +144,7 @@ func (r *runFile) write(instances []string) error {
 	if !ok {
 		return nil
 	}
-	note.Instances = instances[:min(len(instances), maxPrevious)]
+	note.Instances, note.Relays = instances[:min(len(instances), maxPrevious)], r.relays
 	data, err := json.Marshal(note)
 	if err == nil {
 		err = r.f.Truncate(0)
@@ -150,19 +168,24 @@ type run struct {
 	log      *slog.Logger
 }
 
-// enter records that this host-agent starts.
-func (a *Agent) enter() {
+// enter records that this host-agent starts. It returns an error if that would damage the state of
+// a host at a different relay.
+func (a *Agent) enter() error {
 	a.run = run{runFile: &runFile{}, instance: a.instance, log: a.cfg.Log}
 	if a.cfg.StateDir == "" {
-		return
+		return nil
 	}
-	file, err := openRunFile(a.cfg.StateDir, a.tenant, a.host)
-	if err != nil {
+	file, err := openRunFile(a.cfg.StateDir, a.tenant, a.host, a.cfg.Relays...)
+	switch {
+	case errors.Is(err, errOtherRelay):
+		return err
+	case err != nil:
 		a.run.check(err)
-		return
+		return nil
 	}
 	a.run.runFile = file
-	a.run.check(a.run.note(a.instance))
+	a.run.check(a.run.begins(a.instance))
+	return nil
 }
 
 // got records that this host-agent has the host, and reads the state that a previous one has left. From
@@ -171,7 +194,10 @@ func got(a *Agent) error {
 	if a.run.f == nil && a.cfg.StateDir != "" { // a host-agent that is running, or stopped by a signal, has the file
 		err := os.Remove(runPath(a.cfg.StateDir, a.tenant, a.host))
 		if err == nil {
-			a.enter()
+			err = a.enter()
+		}
+		if errors.Is(err, errOtherRelay) {
+			return err
 		}
 	}
 	a.run.holds()

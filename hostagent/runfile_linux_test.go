@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,7 +47,7 @@ func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 		return r
 	}
 	first := next()
-	check(first.note("a"))
+	check(first.begins("a"))
 	if _, err := openRunFile(dir, "default", "laptop"); !errors.Is(err, errRunning) {
 		t.Errorf("opening the run file while a host-agent holds it = %v; want errRunning", err)
 	}
@@ -56,23 +57,23 @@ func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 	first.close() // this host-agent ends before it has the lease
 
 	second := next("a")
-	check(second.note("b"))
+	check(second.begins("b"))
 	second.close() // this host-agent, too, ends before it has the lease
 
 	third := next("b", "a")
-	check(third.note("c"))
+	check(third.begins("c"))
 	check(third.holds("c"))
 	third.close() // this host-agent ends while it has the lease
 
 	fourth := next("c")
-	check(fourth.note("d"))
+	check(fourth.begins("d"))
 	check(fourth.holds("d"))
 	check(fourth.released())
 	fourth.close() // this host-agent has released the lease
 
 	fifth := next()
 	for i := range 3 * maxPrevious {
-		check(fifth.note("e" + strings.Repeat("x", i)))
+		check(fifth.begins("e" + strings.Repeat("x", i)))
 		fifth.previous = fifth.read()
 	}
 	if len(fifth.previous) != maxPrevious {
@@ -86,7 +87,7 @@ func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 func TestForeignRunFileProvesNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := openRun(t, dir)
-	if err := r.note("a"); err != nil {
+	if err := r.begins("a"); err != nil {
 		t.Fatal(err)
 	}
 	good, err := os.ReadFile(r.f.Name())
@@ -122,6 +123,35 @@ func TestForeignRunFileProvesNothing(t *testing.T) {
 	}
 }
 
+// TestHostsOfTwoRelaysShareNoState starts a host-agent while another has a host of the same name at a different relay, and with the same
+// state directory. It must not start, and the error must name both relay and remedy. It starts for the same relay, and
+// after the other has ended.
+func TestHostsOfTwoRelaysShareNoState(t *testing.T) {
+	dir := t.TempDir()
+	agent := func(relays ...string) *Agent {
+		return &Agent{access: &access{tenant: "default", host: "laptop", instance: relays[0][len("https://"):]}, cfg: Config{StateDir: dir, Relays: relays, Log: slog.New(slog.DiscardHandler)}}
+	}
+	first := agent("https://a", "https://b")
+	if err := first.enter(); err != nil {
+		t.Fatal(err)
+	}
+	err := agent("https://c").Run(t.Context())
+	for _, want := range []string{"https://a https://b", "--state-dir", dir} {
+		if !errors.Is(err, errOtherRelay) || !strings.Contains(err.Error(), want) {
+			t.Errorf("the host-agent of another relay ends with %v; want an error that names %s", err, want)
+		}
+	}
+	if err := agent("https://d", "https://b").enter(); err != nil {
+		t.Errorf("the host-agent of a cluster's other relay: %v; want that it waits for the host", err)
+	}
+	first.run.close()
+	last := agent("https://c")
+	if err := last.enter(); err != nil {
+		t.Errorf("after the end of the first: %v; want that the host has moved to the other relay", err)
+	}
+	last.run.close()
+}
+
 // TestSupersededHostAgentWritesNoState lets a second host-agent get the host while the first still runs, as after a
 // SIGSTOP, and after --take-over. Then each change at the first must fail and leave the files as they
 // are; the second changes them.
@@ -139,7 +169,9 @@ func TestSupersededHostAgentWritesNoState(t *testing.T) {
 		}
 	}
 	start := func(a *Agent) {
-		a.enter()
+		if err := a.enter(); err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(a.run.close)
 		if err := got(a); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 )
 
 // controlPath returns the control socket's path, "" for none.
-func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
+func (c *runCmd) controlPath(cfg hostagent.Config, s *streams) string {
 	switch c.Control {
 	case "off":
 		return ""
@@ -23,7 +23,7 @@ func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
 	default:
 		return c.Control
 	}
-	text, err := token()
+	text, err := cfg.Token()
 	if err != nil {
 		return "" // hostagent.New reports the error
 	}
@@ -31,12 +31,21 @@ func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
 	if err != nil {
 		return ""
 	}
-	path, err := hostagent.ControlPath(tenant, host)
+	path, err := hostagent.ControlPath(relayOf(cfg.Credentials, cfg.Relays), tenant, host)
 	if err != nil {
 		s.log.Warn("control socket unavailable", "effect", `commands such as "host-agent clients" cannot reach this host-agent`, "error", err)
 		return ""
 	}
 	return path
+}
+
+// relayOf returns the base URL that names the relay in the path of the control socket. With a credential, it
+// is the credential's, so that all commands with this credential find the same socket.
+func relayOf(credentials *hostagent.CredentialFile, relays []string) string {
+	if credentials != nil && credentials.Relay() != "" {
+		return credentials.Relay()
+	}
+	return relays[0]
 }
 
 // controlFlags select one of the host-agents on this machine.

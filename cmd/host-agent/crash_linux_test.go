@@ -256,7 +256,7 @@ func TestHostAgentServesWithoutSentinel(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, agenthost.Config{})
-	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--no-sentinel", "--control", "off")
+	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--no-sentinel", "--control", "off", "--state-dir", t.TempDir())
 	awaitOnline(t, relay)
 	if pid := agent.sentinel(t); pid != 0 {
 		t.Errorf("the sentinel %d runs in spite of --no-sentinel; want none", pid)
@@ -276,7 +276,7 @@ func TestSentinelIsSmall(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, agenthost.Config{})
-	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off")
+	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off", "--state-dir", t.TempDir())
 	awaitOnline(t, relay)
 	sentinel := agent.sentinel(t)
 	if sentinel == 0 {

@@ -187,7 +187,7 @@ type serveFlags struct {
 	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
 	MaxQueued       int           `help:"Most memory for the messages of all clients, in bytes. Above it, the host-agent closes the connections that have been stalled longest. Default: a quarter of this process's cgroup memory, or an eighth (at most 536870912) of the machine's memory." placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a small second process that reports a crash of the host-agent to the relays at once. Without it, clients learn of a crash after --resume." default:"true" negatable:""`
-	StateDir        string        `help:"Directory for sessions of --agent, keys and devices of --sealed, keys of --remember, and a record with which the next host-agent serves the host at once after a crash. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: keep nothing." placeholder:"DIR"`
+	StateDir        string        `help:"Directory for sessions of --agent, keys and devices of --sealed, keys of --remember, and a record with which the next host-agent serves the host at once after a crash. Default: a directory beside --credentials-file, with its name and .state, or one in your state directory. In a container, use a volume. off: keep nothing." placeholder:"DIR"`
 	Sealed          bool          `help:"Seal the host: only paired devices and holders of its links open it, and relays carry its conversations without reading them. Canvases by URL are then off."`
 	Console         string        `help:"With --sealed, the console that the link in the QR code opens: a site that the relay does not serve (make console-site). The code is behind #, so no server receives it. Default: a link for ahp-connect." placeholder:"URL"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
@@ -267,7 +267,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 	if cfg.Sealed, err = c.sealing(s); err != nil {
 		return err
 	}
-	cfg.Control = c.controlPath(cfg.Token, s)
+	cfg.Control = c.controlPath(cfg, s)
 	cfg.MetricsListen = c.MetricsListen
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles
 	cfg.ApproveOnly = c.ApproveOnly
@@ -329,7 +329,7 @@ func (c *runCmd) stateDir(s *streams) string {
 	case c.StateDir != "":
 		return c.StateDir
 	case c.CredentialsFile != "":
-		return filepath.Dir(c.CredentialsFile)
+		return strings.TrimSuffix(c.CredentialsFile, filepath.Ext(c.CredentialsFile)) + ".state" // hosts of two relays may have the same name
 	}
 	dir, err := stateHome()
 	if err != nil {

@@ -311,7 +311,7 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 func TestSecondHostAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	relay, token, host, stop := runHostAgent(t)
-	_, err := agent(t.Context(), t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off")
+	_, err := agent(t.Context(), t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off", "--state-dir", t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "another host-agent") || !strings.Contains(err.Error(), "--take-over") {
 		t.Errorf("second host-agent: %v; want a refusal that names --take-over", err)
 	}
@@ -325,10 +325,11 @@ func runHostAgent(t *testing.T, more ...string) (relay *gateway.Relay, token, ho
 	t.Helper()
 	relay, token = newRelay(t)
 	host = newHost(t, agenthost.Config{})
+	state := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, append([]string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off"}, more...), io.Discard, io.Discard)
+		ended <- run(ctx, append([]string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off", "--state-dir", state}, more...), io.Discard, io.Discard)
 	}()
 	awaitOnline(t, relay)
 	return relay, token, host, func() {

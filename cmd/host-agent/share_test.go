@@ -12,16 +12,20 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"ahprelay/agenthost"
 	"ahprelay/auth"
 	"ahprelay/hostagent"
 	"ahprelay/internal/sealed"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 )
 
@@ -82,6 +86,71 @@ func TestShareNeedsASession(t *testing.T) {
 		t.Errorf("share of a private session = %q, %v; want an error that says so", out, err)
 	}
 	stop()
+}
+
+// TestHostsOfOneNameAtTwoRelays serves a host at two relays, which both know it as laptop, with credentials in one
+// directory. Each host-agent must have its own key and control socket, and write its state: commands with a credential reach the
+// host-agent of that credential, and a command that names the host alone is told of both.
+func TestHostsOfOneNameAtTwoRelays(t *testing.T) {
+	runtime, err := os.MkdirTemp("", "r") // the path is short, because a socket's path is bounded
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(runtime) })
+	t.Setenv("XDG_RUNTIME_DIR", runtime)
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	at := map[string]string{} // credentials files, by relay
+	for _, name := range []string{"a.credential", "b.credential"} {
+		relay, token := newRelay(t)
+		file := filepath.Join(dir, name)
+		if _, err := agent(t.Context(), t, "enroll", "--relay", relay.URL(), "--token-file", token, "--credentials-file", file); err != nil {
+			t.Fatal(err)
+		}
+		at[relay.URL()] = file
+		host := newHost(t, agenthost.Config{})
+		running.Go(func() {
+			if err := run(ctx, []string{"run", "--relay", relay.URL(), "--credentials-file", file, "--upstream", host, "--sealed"}, io.Discard, io.Discard); err != nil {
+				t.Errorf("the host-agent of %s ended with %v; want no error", relay.URL(), err)
+			}
+		})
+		flags := shareFlags{CredentialsFile: file}
+		sharing, err := flags.sharing()
+		if err != nil {
+			t.Fatal(err)
+		}
+		natssite.Eventually(t, "the host-agent of "+relay.URL()+" answers commands", func() bool {
+			_, _, is := flags.sealed(t.Context(), sharing)
+			return is
+		})
+	}
+	_, err = agent(t.Context(), t, "devices", "--host", "laptop")
+	if err == nil {
+		t.Error("devices --host laptop has chosen one of two host-agents; want an error")
+	}
+	words := map[string]bool{}
+	for url, file := range at {
+		if err == nil || !strings.Contains(err.Error(), "laptop@"+url[len("http://"):]+".sock") {
+			t.Errorf("%v; want the control socket of %s in it", err, url)
+		}
+		flags := shareFlags{CredentialsFile: file}
+		sharing, err := flags.sharing()
+		if err != nil {
+			t.Fatal(err)
+		}
+		control, _, _ := flags.sealed(t.Context(), sharing)
+		if _, err := control.OrderDevices(t.Context(), hostagent.DeviceOrder{Do: "pair", Subject: "owner", Level: auth.AccessAdmin}); err != nil {
+			t.Errorf("no code for a device of %s: %v", url, err)
+		}
+		list, err := control.Devices(t.Context())
+		if err != nil || words[list.Words] {
+			t.Errorf("the host at %s has the key of words %q, %v; want a key of its own", url, list.Words, err)
+		}
+		words[list.Words] = true
+	}
 }
 
 // controls returns the address of a proxy in front of a relay that puts control characters into the links that the relay makes.

@@ -91,7 +91,7 @@ func TestStoppedHostKeepsItsClients(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host, url := startHost(t)
-	start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", url, "--resume", "8s", "--log-level", "error")
+	start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", url, "--resume", "8s", "--log-level", "error", "--state-dir", t.TempDir())
 	awaitOnline(t, relay)
 	before := join(t, relay)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
