@@ -281,21 +281,27 @@ func (u *upkeep) tendAfter() time.Duration {
 // MaxCopies servers are connected. It assumes that such a server was replaced without its
 // data directory. The store is then copied to a different server. If as many other servers
 // are connected as are configured, the replacement has joined already, and replacedAfter
-// suffices.
+// suffices. A connected server is never removed: it has returned, possibly without its data,
+// and the leader that described the copies has not noticed. JetStream would refuse a removed
+// server for minutes.
 func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus, now time.Time) {
 	missing := map[string]time.Time{}
 	n := u.r.cfg.Neighbours
+	routes := n.Routes()
 	for _, node := range status.away {
+		if _, connected := routes[node]; connected || node == n.Name() {
+			continue
+		}
 		since, known := u.missing[node]
 		if !known {
 			since = now
 		}
 		missing[node] = since
-		if n == nil || len(n.Routes())+1 < broker.MaxCopies {
+		if len(routes)+1 < broker.MaxCopies {
 			continue
 		}
 		patience := giveUpAfter
-		if len(n.Routes()) >= max(len(n.Others()), broker.MaxCopies-1) {
+		if len(routes) >= max(len(n.Others()), broker.MaxCopies-1) {
 			patience = replacedAfter
 		}
 		if now.Sub(since) < patience {

@@ -1,6 +1,9 @@
 package registry
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -105,5 +108,33 @@ func TestStoppedCopyIsRestarted(t *testing.T) {
 	r.upkeep.maintain(t.Context())
 	if revived == 0 {
 		t.Error("maintain did not check the copy of this relay; want a restart")
+	}
+}
+
+// A removingNeighbours is a Neighbours that lets a test observe removals.
+type removingNeighbours struct {
+	namedNeighbours
+	remove func(ctx context.Context, name string) error
+}
+
+func (n *removingNeighbours) GiveUp(ctx context.Context, name string) error {
+	return n.remove(ctx, name)
+}
+
+// TestConnectedServerIsNotRemoved reports offline copies on a server that has just returned, on this
+// relay's own server, and on a server that was replaced under a new name. Only the replaced server
+// must be removed from the cluster: the leader of the copies may notice late that a server is back.
+func TestConnectedServerIsNotRemoved(t *testing.T) {
+	t.Parallel()
+	var removed []string
+	near := &removingNeighbours{remove: func(_ context.Context, name string) error { removed = append(removed, name); return nil }}
+	u := &upkeep{r: &Registry{cfg: Config{Neighbours: near, Log: slog.New(slog.DiscardHandler)}}}
+	status, now := storeStatus{copies: 3, current: 1, away: []string{"returned", "own", "replaced"}}, time.Now()
+	near.routes = map[string]string{"other": "127.0.0.1"}
+	u.replaceCopies(t.Context(), status, now)
+	near.routes = map[string]string{"other": "127.0.0.1", "returned": "127.0.0.1"}
+	u.replaceCopies(t.Context(), status, now.Add(2*replacedAfter))
+	if got, want := fmt.Sprint(removed), "[replaced]"; got != want {
+		t.Errorf("the servers %s are removed from the cluster; want %s", got, want)
 	}
 }
