@@ -308,12 +308,19 @@ func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus, now time
 			continue
 		}
 		u.r.cfg.Log.Warn("removing server from the cluster", "effect", "its copy of the store moves", "server", node)
-		if err := n.GiveUp(ctx, node); err != nil {
+		if err := u.giveUp(ctx, node); err != nil {
 			u.r.cfg.Log.Warn("server not removed from the cluster", "server", node, "error", err)
 		}
 		delete(missing, node)
 	}
 	u.missing = missing
+}
+
+// giveUp removes a server from the cluster. Without a leader, the cluster does not answer.
+func (u *upkeep) giveUp(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return u.r.cfg.Neighbours.GiveUp(ctx, node)
 }
 
 // forgetUnseen removes hosts that have been absent for ForgetAfter. One relay does this

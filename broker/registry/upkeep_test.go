@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ahprelay/auth"
@@ -137,4 +138,21 @@ func TestConnectedServerIsNotRemoved(t *testing.T) {
 	if got, want := fmt.Sprint(removed), "[replaced]"; got != want {
 		t.Errorf("the servers %s are removed from the cluster; want %s", got, want)
 	}
+}
+
+// TestRemovalOfAServerIsBounded removes a server from a cluster that does not answer, because its
+// store has no leader. replaceCopies must return: only afterwards, the relay writes its session.
+func TestRemovalOfAServerIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near := &removingNeighbours{remove: func(ctx context.Context, _ string) error { <-ctx.Done(); return context.Cause(ctx) }}
+		near.routes = map[string]string{"other": "127.0.0.1", "replacement": "127.0.0.1"}
+		u := &upkeep{r: &Registry{cfg: Config{Neighbours: near, Log: slog.New(slog.DiscardHandler)}}}
+		status, now := storeStatus{copies: 3, current: 1, away: []string{"replaced"}}, time.Now()
+		u.replaceCopies(t.Context(), status, now)
+		u.replaceCopies(t.Context(), status, now.Add(2*replacedAfter))
+		if took := time.Since(now); took == 0 || took > 10*time.Second {
+			t.Errorf("the removal ended after %v; want it to wait for an answer, and to end", took)
+		}
+	})
 }
