@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ahprelay/internal/connect"
+	"ahprelay/test/natssite"
 )
 
 // TestIdleNeedsAFileLock asks whether ahp-connect up runs, while it does and while it does not. A system without file locks,
@@ -75,16 +76,13 @@ func TestAwaitUpWaitsForTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer release()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := errors.Join(l.Close(), home.NoteAddress(address)); err != nil {
+	address := natssite.FreePort(t)
+	if err := home.NoteAddress(address); err != nil {
 		t.Fatal(err)
 	}
 	waits("before up listens")
-	if l, err = net.Listen("tcp", address); err != nil {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
