@@ -44,11 +44,27 @@ func TestLostLeaseRequestIsRepeatedAfterALogin(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	acquired := make(chan error)
 	go func() { acquired <- h.Acquire(ctx) }()
-	natssite.Next(t, "lease request", requests)
-	_ = natssite.Next(t, "connection", lines).Close()
-	natssite.Next(t, "second lease request", requests)
-	if len(troubles) != 0 {
-		t.Errorf("the second request came after: %v; want a request after the login, and no error", <-troubles)
+	// On a busy machine, the login may take longer than the request's time. Then the next request counts.
+	for tries := 1; ; tries++ {
+		natssite.Next(t, "lease request", requests)
+		for len(troubles) > 0 {
+			<-troubles
+		}
+		line := natssite.Next(t, "connection", lines)
+		for len(lines) > 0 {
+			line = <-lines
+		}
+		_ = line.Close()
+		natssite.Next(t, "second lease request", requests)
+		if len(troubles) == 0 {
+			break
+		}
+		if err := <-troubles; tries == 10 {
+			t.Fatalf("the second request came after: %v, in %d trials; want a request after the login, and no error", err, tries)
+		}
+		for len(requests) > 0 {
+			<-requests
+		}
 	}
 	cancel()
 	<-acquired
