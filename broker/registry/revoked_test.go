@@ -77,7 +77,12 @@ func TestRevocationBeforeItsUser(t *testing.T) {
 	}
 	natssite.Eventually(t, "the second relay knows the revocation", func() bool { return second.Revocations().Revoked(rev.At, rev.Key()) })
 	laptop := admitFor(t, two, first, auth.Enrolment{ID: "t1", Tenant: "acme", Host: "laptop", IssuedAt: rev.At.Add(-time.Hour)})
-	credentials, err := laptop.Credentials(t.Context())
+	var credentials string
+	var err error
+	natssite.Eventually(t, "the store answers", func() bool {
+		credentials, err = laptop.Credentials(t.Context())
+		return !errors.Is(err, registry.ErrStoreAway)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
