@@ -427,6 +427,7 @@ func (k *Keeper) load(ctx context.Context) error {
 	if got.Record != nil {
 		if data, err := vault.Open(&vault.Signer.PublicKey, got.Record); err == nil {
 			_ = json.Unmarshal(data, &list) // written by an earlier Keeper; if it is unreadable, all records are written again
+			k.keys.passes(got.Record.Version)
 		}
 	}
 	k.mu.Lock()

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -72,6 +74,9 @@ func (w *world) start(mode Mode) {
 		cfg.Ended = w.ended
 	}
 	k, err := New(cfg)
+	if err == nil {
+		err = k.Reread()
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -414,6 +419,42 @@ func TestRestartWritesNothingAgain(t *testing.T) {
 		}
 		if w.records[remember.IDOf("s:/3")] != nil || strings.Contains(w.content(remember.ListID), "s:/3") {
 			t.Error("a removed session has a record, or is in the list; want neither")
+		}
+	})
+}
+
+// TestKeysFromACopyWriteLaterVersions restarts the host-agent with an older copy of its file, as from a backup.
+// The records of the copy's keys must get higher versions than the stored ones: relays refuse others.
+func TestKeysFromACopyWriteLaterVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		path, id := filepath.Join(w.dir, FileName("acme", "laptop")), remember.IDOf("s:/1")
+		copied, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(text string) (version uint64) {
+			w.keeper.Listed()
+			w.say("s:/1", text, 1)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := w.content(id); !strings.Contains(got, text) {
+				t.Errorf("the record is %s; want %q", got, text)
+			}
+			return w.record(id).Version
+		}
+		write("first")
+		for range 3 {
+			w.start(Turns)
+		}
+		latest := write("latest")
+		if err := os.WriteFile(path, copied, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.start(Turns)
+		if version := write("after the restore"); version <= latest {
+			t.Errorf("with the file from a backup, the record has version %d; want a version above %d", version, latest)
 		}
 	})
 }
