@@ -66,7 +66,11 @@ func openStates(t *testing.T) (former, next *Agent) {
 		}
 		return a
 	}
-	return open("former"), open("next")
+	former = open("former")
+	if err := reread(former); err != nil {
+		t.Fatal(err)
+	}
+	return former, open("next")
 }
 
 // keyIDOf gives the keys for remembered sessions to a device, and returns the ID of the key.

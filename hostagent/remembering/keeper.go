@@ -143,14 +143,14 @@ func (cfg *Config) openKeyring() (*keyring, error) {
 }
 
 // Reread reads the file with the keys again, because a previous host-agent may have changed it until
-// this one got the host. Call it before all other methods.
+// this one got the host, and writes it. Call it before all other methods.
 func (k *Keeper) Reread() error {
 	if k.cfg.StateDir == "" {
 		return nil
 	}
 	keys, err := k.cfg.openKeyring()
 	if err == nil {
-		k.keys = keys
+		k.keys, err = keys, keys.saveLocked()
 	}
 	return err
 }

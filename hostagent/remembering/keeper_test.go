@@ -423,6 +423,26 @@ func TestRestartWritesNothingAgain(t *testing.T) {
 	})
 }
 
+// TestSuccessorWaitsToWriteItsKeys makes a Keeper for a host that another host-agent still has, and that may
+// change the file with the keys at any moment. The new Keeper must not write the file before it has the host.
+func TestSuccessorWaitsToWriteItsKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		path := filepath.Join(w.dir, FileName("acme", "laptop"))
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(w.keeper.cfg); err != nil {
+			t.Fatal(err)
+		}
+		if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+			t.Errorf("a Keeper that has not got the host changed the file with the keys, %v; want it unchanged", err)
+		}
+	})
+}
+
 // TestKeysFromACopyWriteLaterVersions restarts the host-agent with an older copy of its file, as from a backup.
 // The records of the copy's keys must get higher versions than the stored ones: relays refuse others.
 func TestKeysFromACopyWriteLaterVersions(t *testing.T) {

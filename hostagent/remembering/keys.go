@@ -64,8 +64,8 @@ type keyring struct {
 // FileName returns the name of the file with a host's keys in the state directory.
 func FileName(tenant, host string) string { return "remembered." + tenant + "." + host + ".json" }
 
-// openKeyring reads the keys, or creates them. It returns an error if their file cannot
-// be read or written.
+// openKeyring reads the keys, or creates them. It writes nothing, because a former host-agent may still
+// change the file.
 func openKeyring(dir, tenant, host string, blind bool) (*keyring, error) {
 	r := &keyring{vault: remember.Vault{Tenant: tenant, Host: host, Blind: blind}}
 	var kept keyFile
@@ -97,7 +97,7 @@ func openKeyring(dir, tenant, host string, blind bool) (*keyring, error) {
 		r.vault.Key = newKey()
 	}
 	r.version = r.runs << 32
-	return r, r.saveLocked()
+	return r, nil
 }
 
 // passes makes later versions higher than that of a stored record: the file with the keys may be an
