@@ -171,15 +171,23 @@ func (k *Keeper) Stats() (s Stats) {
 
 // Load returns a record and when it was stored. The record is nil if there is none.
 func (k *Keeper) Load(ctx context.Context, tenant, host, id string) (*remember.Record, time.Time, error) {
-	r, err := k.cfg.Store.Load(ctx, keyOf(hostKey{tenant, host}, id))
-	if err != nil || r.Data == nil {
+	var r store.Record
+	record, err := k.load(ctx, keyOf(hostKey{tenant, host}, id), &r)
+	if err != nil || record == nil {
 		return nil, time.Time{}, err
 	}
-	var record remember.Record
-	if err := json.Unmarshal(r.Data, &record); err != nil {
-		return nil, time.Time{}, fmt.Errorf("record %s: %w", r.Key, err)
+	return record, r.At.UTC(), nil
+}
+
+// load reads a record from the stream, and sets r also if the record is removed or unreadable.
+func (k *Keeper) load(ctx context.Context, key string, r *store.Record) (record *remember.Record, err error) {
+	if *r, err = k.cfg.Store.Load(ctx, key); err != nil || r.Data == nil {
+		return nil, err
 	}
-	return &record, r.At.UTC(), nil
+	if err = json.Unmarshal(r.Data, &record); err != nil {
+		return nil, fmt.Errorf("record %s: %w", key, err)
+	}
+	return record, nil
 }
 
 // Forget removes all records of a host.
@@ -192,21 +200,24 @@ func (k *Keeper) Forget(ctx context.Context, tenant, host string) error {
 }
 
 // drop removes a record. Another relay may just have stored it, so this relay's memory does not
-// suffice to call it missing.
+// suffice to call it missing. A slow relay may still store a missing one, so it gets a marker too.
 func (k *Keeper) drop(ctx context.Context, of hostKey, id string) (err error) {
 	key := keyOf(of, id)
 	r := k.cfg.Store.Get(key)
 	if r.Size == 0 {
 		r, err = k.cfg.Store.Load(ctx, key)
 	}
-	if err != nil || r.Size == 0 {
+	if err != nil || r.Size == 0 && r.Rev != 0 {
 		return err
 	}
 	err = k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: r.Rev})[0].Err
-	if errors.Is(err, store.ErrConflict) { // the stream may have dropped it to make room
+	switch {
+	case errors.Is(err, store.ErrConflict): // the stream may have dropped it to make room
 		if r, e := k.cfg.Store.Load(ctx, key); e == nil && r.Size == 0 {
 			err = nil
 		}
+	case errors.Is(err, store.ErrFull): // then no relay stores the missing record
+		err = nil
 	}
 	return err
 }
@@ -227,18 +238,24 @@ func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) e
 		return err
 	}
 	key := keyOf(of, record.ID)
-	for range writeTries {
-		err = k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: k.cfg.Store.Get(key).Rev, Data: data})[0].Err
-		if !errors.Is(err, store.ErrConflict) {
-			return err
+	known := k.cfg.Store.Get(key)
+	for try := range writeTries {
+		if try > 0 || known.Size > 0 {
+			stored, err := k.load(ctx, key, &known)
+			switch {
+			case errors.Is(err, store.ErrAway):
+				return err
+			case err != nil: // unreadable, so it is replaced
+			case stored == nil && known.Rev != 0, stored != nil && stored.Key == record.Key && stored.Version >= record.Version:
+				return errOvertaken
+			}
 		}
-		stored, _, err := k.Load(ctx, of.tenant, of.host, record.ID)
+		err = k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: known.Rev, Data: data})[0].Err
 		switch {
-		case err != nil:
+		case errors.Is(err, store.ErrFull):
+			return errQuota
+		case !errors.Is(err, store.ErrConflict):
 			return err
-		case stored == nil && k.cfg.Store.Get(key).Rev == 0: // the stream has dropped it to make room
-		case stored == nil, stored.Key == record.Key && stored.Version >= record.Version:
-			return errOvertaken
 		}
 	}
 	return err

@@ -14,11 +14,13 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// keeperAt returns a Keeper with the given quotas, after it has read all records in the
-// site's store.
-func keeperAt(t *testing.T, site *natssite.Site, perHost, perTenant int64) *Keeper {
+// room is the bound for records and markers in tests.
+const room = 64
+
+// storeAt returns the site's store, with the keys for a purpose, after it has read all records.
+func storeAt(t *testing.T, site *natssite.Site, purpose string) *store.Store {
 	t.Helper()
-	sealer, err := site.Keys.Sealer("remembered")
+	sealer, err := site.Keys.Sealer(purpose)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,14 +32,21 @@ func keeperAt(t *testing.T, site *natssite.Site, perHost, perTenant int64) *Keep
 	}
 	t.Cleanup(s.Close)
 	natssite.Next(t, "all that the stream has", s.Ready())
-	return newKeeper(Config{Store: s, PerHost: perHost, PerTenant: perTenant, Log: slog.New(slog.DiscardHandler)})
+	return s
+}
+
+// keeperAt returns a Keeper with the given quotas, after it has read all records in the
+// site's store.
+func keeperAt(t *testing.T, site *natssite.Site, perHost, perTenant int64) *Keeper {
+	t.Helper()
+	return newKeeper(Config{Store: storeAt(t, site, "remembered"), PerHost: perHost, PerTenant: perTenant, Log: slog.New(slog.DiscardHandler)})
 }
 
 // write stores a record with size bytes for a host.
 func write(t *testing.T, k *Keeper, of hostKey, id string, size int) error {
 	t.Helper()
 	time.Sleep(2 * time.Millisecond) // each record gets its own time of storage
-	return k.put(t.Context(), of, &remember.Record{ID: id, Key: "0011223344556677", Version: 1, Data: make([]byte, size), Signature: make([]byte, 64)})
+	return k.put(t.Context(), of, &remember.Record{ID: id, Key: "0011223344556677", Version: uint64(time.Now().UnixMilli()), Data: make([]byte, size), Signature: make([]byte, 64)})
 }
 
 // has reports whether a host's record is stored.
@@ -161,7 +170,8 @@ func TestAllRecordsIncludeNewOnes(t *testing.T) {
 }
 
 // TestLatePutReplacesNothing stores a version at a slow relay, after another relay has stored a later
-// version, or has removed the record. Neither may be undone. The next version must be stored.
+// version, or has removed the record. Neither may be undone, also if this relay knows the later version, or has
+// never known the removed record. The next version must be stored.
 func TestLatePutReplacesNothing(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
@@ -182,8 +192,17 @@ func TestLatePutReplacesNothing(t *testing.T) {
 		return r.Version
 	}
 	slow.cfg.Store.Close() // it reads no further changes
+	if err := k.drop(t.Context(), laptop, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(slow, 1); err == nil || stored() != 0 {
+		t.Errorf("a first version that comes after its removal: %v, and version %d is stored; want an error, and no record", err, stored())
+	}
 	if err := put(k, 3); err != nil {
 		t.Fatal(err)
+	}
+	if err := put(k, 2); err == nil || stored() != 3 {
+		t.Errorf("an earlier version at a relay that knows the later one: %v, and version %d is stored; want an error, and version 3", err, stored())
 	}
 	if err := put(slow, 2); err == nil || stored() != 3 {
 		t.Errorf("an earlier version that comes late: %v, and version %d is stored; want an error, and version 3", err, stored())
@@ -199,6 +218,20 @@ func TestLatePutReplacesNothing(t *testing.T) {
 	}
 	if err := put(slow, 6); err != nil || stored() != 6 {
 		t.Errorf("the version after that: %v, and version %d is stored; want it", err, stored())
+	}
+}
+
+// TestUnreadableRecordIsReplaced stores a record over one that the relays' keys no longer open.
+func TestUnreadableRecordIsReplaced(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	laptop, id := hostKey{"acme", "laptop"}, remember.IDOf("s:/1")
+	if r := storeAt(t, site, "other keys").Write(t.Context(), store.Change{Key: keyOf(laptop, id), Data: []byte("{}")}); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	k := keeperAt(t, site, 0, 0)
+	if err := write(t, k, laptop, id, 1); err != nil || !has(t, k, laptop, id) {
+		t.Errorf("a record in place of an unreadable one: %v; want it stored", err)
 	}
 }
 
