@@ -627,20 +627,29 @@ func TestWrongCodesEndTheRequest(t *testing.T) {
 	ada.refused(429, "wrong codes", "GET", "/api/requests/BBBB-BBBC", nil)
 }
 
-// TestRemovedRequestsAreForgotten removes a request for access. Anybody can make such requests, so
-// the relay must know of the removal for minutes only, but longer than the request was valid.
+// TestRemovedRequestsAreForgotten removes a request for access, which anybody can make, and a link that
+// has expired, of which an owner can make any number. The relay must know of the removals for minutes
+// only, but longer than a request is valid.
 func TestRemovedRequestsAreForgotten(t *testing.T) {
 	relay, _ := setUp(t)
-	request, err := relay.server.Load().cfg.People.Ask(people.Request{Kind: people.OfDevice, Key: newPhone(t, relay).key.Thumbprint()})
+	directory := relay.server.Load().cfg.People
+	request, err := directory.Ask(people.Request{Kind: people.OfDevice, Key: newPhone(t, relay).key.Thumbprint()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := people.RequestRecords + request.ID
-	if err := relay.people.Update(key, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+	if err := relay.people.Update("request."+request.ID, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
 		t.Fatal(err)
 	}
-	if left := time.Until(relay.people.Get(key).Until); left < people.RequestTTL || left > 2*people.RequestTTL {
-		t.Errorf("the removal of a request is known for %v; want %v to %v", left, people.RequestTTL, 2*people.RequestTTL)
+	if _, err := directory.Keep(people.Share{ID: "over", Tenant: "default", By: "ada", Expires: time.Now().Add(-time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := directory.EndShares(); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"request." + request.ID, "share.over"} {
+		if left := time.Until(relay.people.Get(key).Until); left < people.RequestTTL || left > 2*people.RequestTTL {
+			t.Errorf("the removal of %s is known for %v; want %v to %v", key, left, people.RequestTTL, 2*people.RequestTTL)
+		}
 	}
 }
 

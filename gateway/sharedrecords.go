@@ -50,7 +50,7 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 		return store.Start(ctx, c)
 	}
 	if r.people, err = start(store.Config{
-		Name: "people and devices", Bucket: peopleBucket, Most: people.MaxRecords, Known: true, Brief: people.RequestRecords,
+		Name: "people and devices", Bucket: peopleBucket, Most: people.MaxRecords, Known: true, Brief: people.BriefRecords(),
 	}, "people", peopleName); err != nil {
 		return err
 	}
@@ -59,10 +59,14 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 	}
 	if r.kept, err = start(store.Config{
 		Name: "remembered sessions", Stream: remembered.Stream, Subjects: remembered.Subjects, Sizes: true, MaxBytes: remembered.MaxBytes,
+		Room: store.MaxRecords, Shared: remembered.Prefix,
 	}, "remembered", ""); err != nil {
 		return err
 	}
-	r.waits, err = start(store.Config{Name: "waiting items", Stream: waiting.Stream, Subjects: waiting.Subjects, Most: waiting.MaxRecords, MaxBytes: waiting.StoreBytes}, "waiting", "")
+	r.waits, err = start(store.Config{
+		Name: "waiting items", Stream: waiting.Stream, Subjects: waiting.Subjects, Most: waiting.MaxRecords, MaxBytes: waiting.StoreBytes,
+		Room: store.MaxRecords, Shared: waiting.Prefix,
+	}, "waiting", "")
 	return err
 }
 

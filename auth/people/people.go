@@ -204,9 +204,9 @@ const (
 	requestPrefix = "request."
 )
 
-// RequestRecords begins the keys of requests for access. Anybody can create such a record, which is
-// useless after RequestTTL.
-const RequestRecords = requestPrefix
+// BriefRecords returns the prefixes of keys whose removed records do no harm if they return: a request
+// for access is useless after RequestTTL, and a removed link has expired or its token is revoked.
+func BriefRecords() []string { return []string{requestPrefix, sharePrefix} }
 
 func personKey(tenant, subject string) string { return personPrefix + tenant + "." + hashed(subject) }
 

@@ -28,7 +28,7 @@ func peopleAt(t *testing.T, conn *broker.Conn, keys *auth.Keys, file string) (*s
 		t.Fatal(err)
 	}
 	s, err := store.Start(t.Context(), store.Config{
-		Conn: conn, Sealer: sealer, Name: "people", Bucket: "ahp-people", Most: 8, Known: true, Brief: "request.", File: file,
+		Conn: conn, Sealer: sealer, Name: "people", Bucket: "ahp-people", Most: 8, Known: true, Brief: []string{"request."}, File: file,
 	})
 	if err == nil {
 		t.Cleanup(s.Close)
@@ -314,6 +314,42 @@ func TestRemovalsAreKnownForAWhile(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTenantLeavesRoomForOthers creates and removes records of a tenant until the store refuses one. Markers count.
+// Its other changes, another tenant's records and records outside Config.Shared must still be possible, also
+// at a relay that has just read the stream.
+func TestTenantLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	sealer, err := site.Keys.Sealer("records")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() *store.Store {
+		s, err := store.Start(t.Context(), store.Config{Conn: site.Relays(t), Sealer: sealer, Name: "records", Room: 8, Shared: "notify."})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		natssite.Next(t, "all that the stream has", s.Ready())
+		return s
+	}
+	s := start()
+	put(t, s, "notify.acme.0", "x")
+	put(t, s, "notify.acme.0", "")
+	for i := range 3 {
+		put(t, s, fmt.Sprint("notify.acme.", i+1), "x")
+	}
+	for name, s := range map[string]*store.Store{"the writer": s, "another relay": start()} {
+		if err := s.Update("notify.acme.more", func([]byte) ([]byte, error) { return []byte("1"), nil }); !errors.Is(err, store.ErrFull) {
+			t.Errorf("%s: a tenant's record beyond its room: %v; want %v", name, err, store.ErrFull)
+		}
+		put(t, s, "notify.acme.1", "changed by "+name)
+		put(t, s, "notify.acme.0", "in place of its marker, by "+name)
+	}
+	put(t, s, "notify.other.0", "x")
+	put(t, s, "job.0", "x")
 }
 
 // TestFullStoreRemovesNoRecord fills the store up to its bound. A further record must be refused

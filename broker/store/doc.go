@@ -19,8 +19,9 @@
 //
 // Each change names the revision it replaces, or 0 for a missing record. If two
 // writers are concurrent, the second gets [ErrConflict]. A record may have an expiry,
-// after which servers drop it. Removing a record leaves an empty message for some
-// time, so relays which were disconnected notice the removal.
+// after which servers drop it. Removing a record leaves an empty message, its marker, for some
+// time, so relays which were disconnected notice the removal. A relay that was disconnected for
+// longer than the shortest such time reads the whole stream again.
 //
 // Each message's data is encrypted under its record's key (auth.Sealer). So external NATS
 // servers can neither read records nor invent their data. They can withhold or remove a
@@ -45,5 +46,6 @@
 //
 // If relays create too many records, the oldest are removed. If requests from outside
 // create records, further records are refused instead (Config.Most), so an attacker
-// cannot remove the records of others.
+// cannot remove the records of others. Markers take room, too: Config.Room keeps
+// those of a tenant from displacing those of others.
 package store

@@ -35,7 +35,7 @@ func (s *Store) load() error {
 		}
 		var b bytes.Buffer
 		_ = json.Compact(&b, record) // cannot fail, because it was parsed
-		s.records[key] = &known{Record: Record{Key: key, Data: b.Bytes()}}
+		rememberLocked(s, key, &known{Record: Record{Key: key, Data: b.Bytes()}})
 	}
 	return nil
 }

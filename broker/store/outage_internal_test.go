@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -19,6 +20,34 @@ type unreachable struct {
 }
 
 func (u unreachable) Stream(context.Context, string) (jetstream.Stream, error) { return nil, u.ask() }
+
+// An outage is a stream that gives no answer for some time.
+type outage struct {
+	jetstream.Stream
+	until time.Time
+}
+
+func (o outage) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	if time.Now().Before(o.until) {
+		return nil, errors.New("no answer")
+	}
+	return &jetstream.StreamInfo{}, nil
+}
+
+// TestLongOutageReadsTheWholeStream lets a stream give no answer for some time. If markers of removed records
+// may have expired meanwhile, the Store must read the whole stream again; else it must not.
+func TestLongOutageReadsTheWholeStream(t *testing.T) {
+	for silent, want := range map[time.Duration]error{time.Minute: context.DeadlineExceeded, removedBrief: errSilent} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			s := &Store{}
+			if err := s.tend(ctx, outage{until: time.Now().Add(silent)}, time.Time{}); !errors.Is(err, want) {
+				t.Errorf("after %v without an answer: %v; want %v", silent, err, want)
+			}
+		})
+	}
+}
 
 // TestEachOutageIsLoggedOnce follows a store that is unreachable three times, each time for several
 // attempts. The log must have one line for each outage.

@@ -23,8 +23,11 @@ import (
 
 // Bounds and times of a Store.
 const (
-	maxRecords = 512 << 10 // above it the oldest records are removed, unless Config.Most refuses earlier
-	maxBytes   = 1 << 30   // bound for the bytes of all records
+	maxBytes = 1 << 30 // bound for the bytes of all records
+
+	// MaxRecords bounds records and the markers of removed ones. Above it, the oldest are removed, unless
+	// Config.Most or Config.Room refuses earlier.
+	MaxRecords = 512 << 10
 
 	// MaxData bounds a record in bytes.
 	MaxData = 512 << 10
@@ -34,8 +37,8 @@ const (
 	updateTries   = 16
 	updatePause   = 50 * time.Millisecond // longest pause between two attempts
 	removedFor    = 30 * 24 * time.Hour   // how long the marker of a removed record stays
-	removedSize   = 24 * time.Hour        // the same with Config.Sizes: such a Store keeps no record that a complete read lacks
-	removedBrief  = 15 * time.Minute      // the same below Config.Brief
+	removedBrief  = 15 * time.Minute      // the same below Config.Brief, and with Config.Sizes: such a Store keeps no record that a complete read lacks
+	silentFor     = removedBrief / 2      // after so long without an answer, the stream is read as a whole: markers may have expired
 	openTimeout   = 2 * time.Second
 	openRetry     = 500 * time.Millisecond
 	tendEvery     = 20 * time.Second
@@ -76,10 +79,16 @@ type Config struct {
 	// room. Default: the oldest are removed.
 	Most int
 
-	// Brief is a prefix of keys whose records are useless after some minutes. The markers of
-	// their removals expire after minutes too. Without that, strangers who create such records
+	// Room bounds the records and markers of all tenants whose keys begin with Shared and the tenant's
+	// name. A tenant may have as many as are free, so that no tenant costs others their records.
+	// Further records are refused with ErrFull. Default: the oldest of all tenants are removed.
+	Room   int
+	Shared string // ends with a dot
+
+	// Brief has the prefixes of keys whose removed records do no harm if they return. The markers of
+	// their removals expire after minutes. Without that, people who create and remove such records
 	// could fill the relays' memory with markers. Default: none.
-	Brief string
+	Brief []string
 
 	// Known makes the relay delete records which are missing in a stream it has seen
 	// before. Default: such records were lost, and are written again.
@@ -125,7 +134,7 @@ type Change struct {
 // A Result is the result of a change.
 type Result struct {
 	Rev uint64 // the new revision, if Err is nil
-	Err error  // wraps ErrConflict or ErrAway, or reports too much Data; with ErrAway, the change may have been made
+	Err error  // wraps ErrConflict, ErrAway or ErrFull, or reports too much Data; with ErrAway, the change may have been made
 }
 
 // A Store is one relay's copy of all records. It is safe for concurrent use.
@@ -140,6 +149,7 @@ type Store struct {
 
 	mu        sync.Mutex // guards the fields below; also held while followers are called
 	records   map[string]*known
+	tenants   map[string]int // number of records and markers below Config.Shared; "": of all tenants
 	followers []*follower
 	stream    jetstream.Stream // nil: not opened yet
 	epoch     uint64           // number of the current watch
@@ -178,7 +188,7 @@ func Start(ctx context.Context, cfg Config) (*Store, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{
 		cfg: cfg, js: js, cancel: cancel, ready: make(chan struct{}), save: make(chan struct{}, 1),
-		records: map[string]*known{}, err: errors.New("not reached yet"),
+		records: map[string]*known{}, tenants: map[string]int{}, err: errors.New("not reached yet"),
 	}
 	if err := s.load(); err != nil {
 		cancel()
@@ -388,6 +398,10 @@ func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
 	defer cancel()
 	futures := make([]jetstream.PubAckFuture, len(changes))
 	for i := range changes {
+		if changes[i].Rev == 0 && !hasRoom(s, changes[i].Key) {
+			results[i].Err = ErrFull
+			continue
+		}
 		futures[i], results[i].Err = s.publish(&changes[i])
 	}
 	for i, f := range futures {
@@ -402,6 +416,41 @@ func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
 			results[i].Err = storeError(err)
 		case <-ctx.Done():
 			results[i].Err = fmt.Errorf("%w: %w", ErrAway, ctx.Err())
+		}
+	}
+}
+
+// tenantOf returns the tenant of a key below Config.Shared.
+func (cfg *Config) tenantOf(key string) (tenant string, ok bool) {
+	rest, ok := strings.CutPrefix(key, cfg.Shared)
+	tenant, _, _ = strings.Cut(rest, ".")
+	return tenant, ok && cfg.Room > 0
+}
+
+// hasRoom reports whether a tenant may have a further record.
+func hasRoom(s *Store, key string) bool {
+	tenant, ok := s.cfg.tenantOf(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !ok || s.records[key] != nil || s.tenants[tenant] < s.cfg.Room-s.tenants[""]
+}
+
+// rememberLocked adds a record or marker to memory.
+func rememberLocked(s *Store, key string, k *known) {
+	s.records[key] = k
+	if tenant, ok := s.cfg.tenantOf(key); ok {
+		s.tenants[tenant]++
+		s.tenants[""]++
+	}
+}
+
+// forgetLocked deletes a record or marker from memory.
+func forgetLocked(s *Store, key string) {
+	delete(s.records, key)
+	if tenant, ok := s.cfg.tenantOf(key); ok {
+		s.tenants[""]--
+		if s.tenants[tenant]--; s.tenants[tenant] == 0 {
+			delete(s.tenants, tenant)
 		}
 	}
 }
@@ -426,9 +475,7 @@ func (cfg *Config) lasts(c *Change) time.Duration {
 	switch {
 	case c.Data != nil:
 		return c.For
-	case cfg.Sizes:
-		return removedSize
-	case cfg.Brief != "" && strings.HasPrefix(c.Key, cfg.Brief):
+	case cfg.Sizes, slices.ContainsFunc(cfg.Brief, func(prefix string) bool { return strings.HasPrefix(c.Key, prefix) }):
 		return removedBrief
 	}
 	return removedFor
@@ -444,7 +491,7 @@ func (s *Store) apply(r Record, epoch uint64) {
 	switch {
 	case k == nil:
 		k = &known{}
-		s.records[r.Key] = k
+		rememberLocked(s, r.Key, k)
 	case epoch > k.epoch: // revisions from an earlier watch cannot be compared
 		k.epoch = epoch
 		if r.Rev == k.Rev && string(r.Data) == string(k.Data) && r.Size == k.Size {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -67,7 +66,7 @@ func (s *Store) create(ctx context.Context, copies int) (err error) {
 	_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: s.cfg.Stream, Description: s.cfg.Name, Subjects: []string{s.cfg.Subjects + ">"},
 		Storage: jetstream.FileStorage, Replicas: copies, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
-		MaxMsgs: maxRecords, MaxBytes: s.cfg.MaxBytes, Discard: jetstream.DiscardOld, DenyDelete: true,
+		MaxMsgs: MaxRecords, MaxBytes: s.cfg.MaxBytes, Discard: jetstream.DiscardOld, DenyDelete: true,
 	})
 	return err
 }
@@ -159,7 +158,7 @@ func (s *Store) removed(key string, rev uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.records[key]; k != nil && k.Rev == rev {
-		delete(s.records, key)
+		forgetLocked(s, key)
 		if !k.gone() {
 			s.notifyLocked(Record{Key: key})
 		}
@@ -356,10 +355,10 @@ func (s *Store) missingLocked(epoch uint64, removed bool, now time.Time) (missin
 		switch {
 		case k.epoch >= epoch:
 		case removed && !k.gone():
-			delete(s.records, key)
+			forgetLocked(s, key)
 			s.notifyLocked(Record{Key: key})
 		case !k.Until.IsZero() && !k.Until.After(now), k.gone():
-			delete(s.records, key)
+			forgetLocked(s, key)
 		default:
 			c := Change{Key: key, Data: k.Data}
 			if !k.Until.IsZero() {
@@ -399,19 +398,32 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	}
 }
 
-var errOther = errors.New("the stream was replaced")
+var (
+	errOther  = errors.New("the stream was replaced")
+	errSilent = errors.New("the stream was unreachable for too long")
+)
 
 // tend removes expired records from memory. It returns when the stream was replaced or
-// deleted.
+// deleted, or has not answered for silentFor.
 func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
+	heard := time.Now().Round(0) // a machine that sleeps hears nothing either
 	for clock.Sleep(ctx, tendEvery) {
 		info, err := within(ctx, stream.Info)
-		if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !info.Created.Equal(created) {
+		now := time.Now().Round(0)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound), err == nil && !info.Created.Equal(created):
 			return errOther
+		case now.Sub(heard) > silentFor:
+			return errSilent
+		case err == nil:
+			heard = now
 		}
-		now := time.Now()
 		s.mu.Lock()
-		maps.DeleteFunc(s.records, func(_ string, k *known) bool { return !k.Until.IsZero() && k.Until.Before(now) })
+		for key, k := range s.records {
+			if !k.Until.IsZero() && k.Until.Before(now) {
+				forgetLocked(s, key)
+			}
+		}
 		s.mu.Unlock()
 	}
 	return ctx.Err()

@@ -26,7 +26,7 @@ const (
 	Stream   = "ahp-remembered"
 	Subjects = "ahp.relays.v1.remembered."
 
-	prefix = "s."
+	Prefix = "s."
 )
 
 // Limits of a Keeper.
@@ -94,12 +94,12 @@ func Start(cfg Config) *Keeper {
 func newKeeper(cfg Config) *Keeper {
 	cfg.PerHost, cfg.PerTenant = cmp.Or(cfg.PerHost, DefaultPerHost), cmp.Or(cfg.PerTenant, DefaultPerTenant)
 	k := &Keeper{cfg: cfg, hosts: map[hostKey]*kept{}, tenants: map[string]int64{}}
-	k.stop = desk.Follow(cfg.Store, prefix, k.apply)
+	k.stop = desk.Follow(cfg.Store, Prefix, k.apply)
 	return k
 }
 
 func keyOf(of hostKey, id string) string {
-	return desk.Key{Tenant: of.tenant, Host: of.host, ID: id}.In(prefix)
+	return desk.Key{Tenant: of.tenant, Host: of.host, ID: id}.In(Prefix)
 }
 
 // apply is called for each record that changes in the store.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"ahprelay/broker/remember"
 	"ahprelay/broker/store"
 	"ahprelay/test/natssite"
@@ -25,7 +27,7 @@ func storeAt(t *testing.T, site *natssite.Site, purpose string) *store.Store {
 		t.Fatal(err)
 	}
 	s, err := store.Start(t.Context(), store.Config{
-		Conn: site.Relays(t), Sealer: sealer, Name: "remembered sessions", Stream: Stream, Subjects: Subjects, Sizes: true, MaxBytes: 64 << 20,
+		Conn: site.Relays(t), Sealer: sealer, Name: "remembered sessions", Stream: Stream, Subjects: Subjects, Sizes: true, MaxBytes: 64 << 20, Room: room, Shared: Prefix,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +113,43 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 
 	again := keeperAt(t, site, 0, 0) // another relay counts the same
 	natssite.Eventually(t, "another relay counts the same", func() bool { return again.Stats() == k.Stats() })
+}
+
+// TestChurnCostsNoOtherTenant stores and removes more sessions of one host than the stream has room for.
+// The host must be refused before another tenant loses a record, and that tenant must find room.
+func TestChurnCostsNoOtherTenant(t *testing.T) {
+	t.Parallel()
+	site := natssite.New(t)
+	js, err := site.Relays(t).JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: Stream, Subjects: []string{Subjects + ">"}, MaxMsgsPerSubject: 1, AllowMsgTTL: true, MaxMsgs: room, Discard: jetstream.DiscardOld,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	k := keeperAt(t, site, 0, 0)
+	laptop, other, first, second := hostKey{"acme", "laptop"}, hostKey{"other", "laptop"}, remember.IDOf("s:/1"), remember.IDOf("s:/2")
+	if err := write(t, k, other, first, 1); err != nil {
+		t.Fatal(err)
+	}
+	var refused error
+	for i := range 2 * room {
+		id := remember.IDOf(fmt.Sprint("s:/churn/", i))
+		if err := write(t, k, laptop, id, 1); err != nil {
+			refused = err
+		}
+		if err := k.drop(t.Context(), laptop, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !errors.Is(refused, errQuota) {
+		t.Errorf("a host that stores and removes sessions without end: %v; want %v", refused, errQuota)
+	}
+	if err := write(t, k, other, second, 1); err != nil || !has(t, k, other, first) || !has(t, k, other, second) {
+		t.Errorf("another tenant's next record: %v, and it has its records: %v, %v; want both", err, has(t, k, other, first), has(t, k, other, second))
+	}
 }
 
 // TestDropOfANewRecord drops a record at a relay that has not read it from the store yet, as happens

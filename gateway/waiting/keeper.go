@@ -26,7 +26,7 @@ const (
 	Stream   = "ahp-waiting"
 	Subjects = "ahp.relays.v1.waiting."
 
-	prefix = "w."
+	Prefix = "w."
 )
 
 // Limits and times of a Keeper.
@@ -124,7 +124,7 @@ type coming struct {
 // Start starts a Keeper. The caller must Close it.
 func Start(cfg Config) *Keeper {
 	k := &Keeper{cfg: cfg, items: map[desk.Key]*entry{}}
-	stop := desk.Follow(cfg.Store, prefix, k.apply)
+	stop := desk.Follow(cfg.Store, Prefix, k.apply)
 	k.Office = desk.Open(desk.OfficeConfig{
 		Tenants: cfg.Tenants, Registry: cfg.Registry, Log: cfg.Log, Name: "waiting items", Subject: waiting.Subject, Do: k.do, Sweep: k.sweep,
 		Refused: func(err error) any { return waiting.Answer{Error: err.Error()} },
@@ -224,12 +224,12 @@ func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item wai
 
 // change applies a function to an item. A nil result removes the item.
 func (k *Keeper) change(key desk.Key, change func(old *Stored) (*Stored, error)) error {
-	err := k.cfg.Store.Update(key.In(prefix), func(old []byte) ([]byte, error) {
+	err := k.cfg.Store.Update(key.In(Prefix), func(old []byte) ([]byte, error) {
 		var was *Stored
 		if old != nil {
 			was = &Stored{}
 			if err := json.Unmarshal(old, was); err != nil {
-				return nil, fmt.Errorf("item %s: %w", key.In(prefix), err)
+				return nil, fmt.Errorf("item %s: %w", key.In(Prefix), err)
 			}
 		}
 		next, err := change(was)

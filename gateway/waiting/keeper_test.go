@@ -124,20 +124,20 @@ func TestRenewedItemIsNotRemoved(t *testing.T) {
 	}
 	k.items[renewed].Item.Expires = now.Add(-2 * keepFor).UnixMilli() // as the relay knows it
 
-	defer desk.Follow(records, prefix, func(key desk.Key, r store.Record) {
+	defer desk.Follow(records, Prefix, func(key desk.Key, r store.Record) {
 		if r.Data == nil { // the relay learns of removals only
 			k.apply(key, r)
 		}
 	})()
 
 	k.sweep(t.Context(), func(string, string) bool { return false })
-	if records.Get(renewed.In(prefix)).Data == nil {
+	if records.Get(renewed.In(Prefix)).Data == nil {
 		t.Error("the removal of old items has removed the renewed item")
 	}
 	if _, err := k.reserve(desk.Key{Tenant: "acme", Host: "laptop", ID: "new"}, ada, &waiting.Item{}); !errors.Is(err, ErrFull) {
 		t.Errorf("reserve = %v; want %v", err, ErrFull)
 	}
-	if records.Get(renewed.In(prefix)).Data == nil {
+	if records.Get(renewed.In(Prefix)).Data == nil {
 		t.Error("a new item has taken the place of the renewed item")
 	}
 }
