@@ -12,6 +12,7 @@ import (
 	"ahprelay/auth/people"
 	"ahprelay/broker/registry"
 	"ahprelay/broker/store"
+	"ahprelay/gateway/notify"
 	"ahprelay/gateway/remembered"
 	"ahprelay/gateway/waiting"
 )
@@ -54,7 +55,7 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 	}, "people", peopleName); err != nil {
 		return err
 	}
-	if r.records, err = start(store.Config{Name: "notification records"}, "records", recordsName); err != nil {
+	if r.records, err = start(store.Config{Name: "notification records", Room: notify.MaxSettings, Shared: notify.SettingsPrefix}, "records", recordsName); err != nil {
 		return err
 	}
 	if r.kept, err = start(store.Config{

@@ -161,7 +161,7 @@ func Start(cfg Config) (*Notifier, error) {
 	n.queue = newQueue(cfg.Records, cfg.Instance, hasEnded, n.signal)
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
-	n.stop = append(n.stop, cfg.Records.Follow(personPrefix, n.applyPerson), cfg.Records.Follow(pushKeysRecord, n.keys.apply), cfg.Records.Follow(publicURLRecord, n.public.apply), cfg.Board.Subscribe(n.enqueue))
+	n.stop = append(n.stop, cfg.Records.Follow(SettingsPrefix, n.applyPerson), cfg.Records.Follow(pushKeysRecord, n.keys.apply), cfg.Records.Follow(publicURLRecord, n.public.apply), cfg.Board.Subscribe(n.enqueue))
 	if err := n.keys.ensure(); err != nil && !errors.Is(err, store.ErrAway) {
 		n.cancel()
 		for _, stop := range n.stop {

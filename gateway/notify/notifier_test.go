@@ -567,7 +567,7 @@ func TestNotificationWaitsForTheOpenEvents(t *testing.T) {
 }
 
 // TestTargetsAreChecked: SetTarget refuses each bad target with the reason, and the
-// 17th target. SetTimes refuses malformed quiet hours.
+// 17th target. SetTimes refuses malformed quiet hours, and settings that are too long together.
 func TestTargetsAreChecked(t *testing.T) {
 	d := newFixture(t)
 	defer d.stop()
@@ -611,5 +611,15 @@ func TestTargetsAreChecked(t *testing.T) {
 		if err := d.SetTimes(ada, &q, nil); err == nil {
 			t.Errorf("SetTimes(%v) = nil; want an error", q)
 		}
+	}
+	long := make([]notify.Mute, 256)
+	for i := range long {
+		long[i] = notify.Mute{Host: "h", Session: fmt.Sprint("s:/", i, strings.Repeat("x", 300))}
+	}
+	if err := d.SetTimes(ada, nil, long); !errors.Is(err, notify.ErrTooMany) {
+		t.Errorf("SetTimes with mutes of 80 KB = %v; want %v", err, notify.ErrTooMany)
+	}
+	if err := d.SetTimes(ada, nil, long[:100]); err != nil {
+		t.Errorf("SetTimes with mutes of 30 KB = %v; want no error", err)
 	}
 }

@@ -23,6 +23,10 @@ const (
 	maxMutes   = 256
 	maxName    = 64
 	maxToken   = 512
+
+	// MaxSettings bounds people with settings, of all tenants. A tenant may have as many as are free.
+	MaxSettings = 16 << 10
+	maxSize     = 64 << 10 // bytes of a person's settings
 )
 
 // A Mute suppresses notifications about a session or, if it names none, about a host.
@@ -52,11 +56,12 @@ type Person struct {
 	TimesBy *auth.Client `json:"timesBy,omitempty"`
 }
 
-const personPrefix = "notify."
+// SettingsPrefix begins the keys of settings. The tenant follows.
+const SettingsPrefix = "notify."
 
 func personKey(tenant, subject string) string {
 	sum := sha256.Sum256([]byte(subject))
-	return personPrefix + tenant + "." + hex.EncodeToString(sum[:])
+	return SettingsPrefix + tenant + "." + hex.EncodeToString(sum[:])
 }
 
 // Settings errors.
@@ -80,7 +85,11 @@ func (n *Notifier) change(tenant, subject string, change func(*Person) error) er
 		if len(p.Targets) == 0 && len(p.Mutes) == 0 && p.Quiet == nil {
 			return nil, nil
 		}
-		return json.Marshal(p)
+		next, err := json.Marshal(p)
+		if len(next) > maxSize && len(next) > len(old) {
+			return nil, ErrTooMany
+		}
+		return next, err
 	}) // applyPerson receives the change
 }
 

@@ -77,7 +77,7 @@ var notifyErrors = []struct {
 	status int
 }{
 	{notify.ErrLess, http.StatusForbidden}, {notify.ErrNoTarget, http.StatusNotFound}, {notify.ErrTooMany, http.StatusConflict}, {notify.ErrTooOften, http.StatusTooManyRequests},
-	{store.ErrAway, http.StatusServiceUnavailable},
+	{store.ErrAway, http.StatusServiceUnavailable}, {store.ErrFull, http.StatusInsufficientStorage},
 }
 
 func refuseNotify(w http.ResponseWriter, err error) {
