@@ -147,11 +147,13 @@ func (d *Device) Narrow(may *auth.Client) {
 // roomFor returns an error if tokens for a device of the subject would be too long with
 // these origins.
 func roomFor(subject string, origins []auth.Origin) error {
-	device := Device{ID: newDeviceID(), Subject: subject, Origins: origins}
+	device := Device{ID: deviceID(subject), Subject: subject, Origins: origins}
 	return auth.CheckOrigins(device.Derive())
 }
 
-func newDeviceID() string { return "device-" + strings.ToLower(rand.Text()[:16]) }
+// deviceID returns the ID of the device that gets access by a grant, such as the key of an
+// invitation. Overlapping attempts of the device thus store it once.
+func deviceID(grant string) string { return "device-" + hashed("device " + grant)[:16] }
 
 // Derive returns the origins for a grant made by the device.
 func (d *Device) Derive() []auth.Origin {
@@ -390,7 +392,7 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	if err := d.enter(&invite, again); err != nil {
 		return Device{}, err
 	}
-	device.Tenant, device.Subject, device.Origins = invite.Person.Tenant, invite.Person.Subject, invite.Person.Origins
+	device.ID, device.Tenant, device.Subject, device.Origins = deviceID(key), invite.Person.Tenant, invite.Person.Subject, invite.Person.Origins
 	if device, err = d.add(device, d.roomOf(&invite)); err != nil {
 		return Device{}, err
 	}
@@ -466,7 +468,7 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	device.Tenant, device.Subject = p.Tenant, p.Subject
+	device.ID, device.Tenant, device.Subject = deviceID(rand.Text()), p.Tenant, p.Subject
 	return d.add(device, d.roomIn)
 }
 
@@ -490,7 +492,7 @@ func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error 
 	return err
 }
 
-// add stores a new device, if there is room for it. If the person already has a device with the same key, that
+// add stores a new device with its ID, if there is room for it. If the person already has a device with the same key, that
 // device gets the new level instead.
 func (d *Directory) add(device Device, room func(tenant string) error) (Device, error) {
 	if err := auth.CheckThumbprint(device.Key); err != nil {
@@ -522,9 +524,15 @@ func (d *Directory) add(device Device, room func(tenant string) error) (Device, 
 	if err := room(device.Tenant); err != nil {
 		return Device{}, err
 	}
-	device.ID, device.Added = newDeviceID(), d.now().UTC()
-	device.Seen, device.Name = device.Added, Clean(device.Name)
-	return device, update(d.store, devicePrefix+device.ID, func(*Device) (*Device, error) { return &device, nil })
+	device.Added, device.Name = d.now().UTC(), Clean(device.Name)
+	device.Seen = device.Added
+	err = update(d.store, devicePrefix+device.ID, func(old *Device) (*Device, error) {
+		if old != nil { // another attempt has just stored it
+			device = *old
+		}
+		return &device, nil
+	})
+	return device, err
 }
 
 // Clean makes a name that a device claims fit for display: it shortens the name and

@@ -252,6 +252,50 @@ func TestAcceptAnswersAgain(t *testing.T) {
 	}
 }
 
+// TestOverlappingAttemptsAreOneDevice has a device use its invitation, and poll its approved request, at two
+// relays at once. Both answers must name the same device, and the store must have one.
+func TestOverlappingAttemptsAreOneDevice(t *testing.T) {
+	for _, invited := range []bool{false, true} {
+		shared := new(memstore.Store)
+		late := &lateStore{Store: shared}
+		d, who, key := NewDirectory(late), owner(), newKey(t)
+		var enter func(d *Directory) (Device, error)
+		if invited {
+			secret, err := d.Invite(Invite{Person: who, Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			enter = func(d *Directory) (Device, error) { return d.Accept(secret, Device{Key: key}) }
+		} else {
+			r, err := d.Ask(Request{Kind: OfDevice, Key: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code}); err != nil {
+				t.Fatal(err)
+			}
+			enter = func(d *Directory) (Device, error) {
+				_, device, err := d.Poll(r.ID, r.Secret, key)
+				return device, err
+			}
+		}
+		var second Device
+		late.after = func() { // the first attempt knows no device of the person
+			var err error
+			if second, err = enter(NewDirectory(shared)); err != nil {
+				t.Error(err)
+			}
+		}
+		first, err := enter(d)
+		if err != nil || first.ID != second.ID {
+			t.Errorf("invited: %v: overlapping attempts got the devices %q and %q, %v; want the same", invited, first.ID, second.ID, err)
+		}
+		if all, err := d.Devices("default", ""); len(all) != 1 || err != nil {
+			t.Errorf("invited: %v: the store has the devices %+v, %v; want one", invited, all, err)
+		}
+	}
+}
+
 // A lateStore calls after once when all records were read.
 type lateStore struct {
 	Store

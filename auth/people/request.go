@@ -293,7 +293,10 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 		err = errors.Join(err, ErrDenied)
 	}
 	if err == nil && r.Kind == OfDevice { // before the request ends, so that another poll can follow a failure
-		device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Access: r.Approved.Access, Name: r.Name, Key: key, Place: r.Address, Origins: r.Approved.Origins}, d.roomIn)
+		device, err = d.add(Device{
+			ID: deviceID(requestPrefix + id), Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Access: r.Approved.Access, Name: r.Name,
+			Key: key, Place: r.Address, Origins: r.Approved.Origins,
+		}, d.roomIn)
 	}
 	if err != nil {
 		return r, device, err
