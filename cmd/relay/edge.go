@@ -22,7 +22,7 @@ type edgeFlags struct {
 	ACMEResolver  string   `help:"DNS server that is queried for the record, if this machine's servers see a different zone than the certificate authority." placeholder:"HOST:PORT" name:"acme-dns-resolver"`
 	ListenPlain   bool     `help:"Allow listeners without TLS beyond loopback addresses: behind a proxy, or in a private network."`
 	TrustProxy    []string `help:"Proxies in front of the relay, whose X-Forwarded-For and X-Forwarded-Proto are trusted: 10.0.0.0/8 or 10.0.0.1." placeholder:"CIDR"`
-	AuditFile     string   `help:"Append JSON lines about connections, refusals, shares, revocations and other events to this file." type:"path" placeholder:"FILE"`
+	AuditFile     string   `help:"Append JSON lines about connections, refusals, shares, revocations and other events to this file. Its directory must exist." type:"path" placeholder:"FILE"`
 	limitFlags
 }
 

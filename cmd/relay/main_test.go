@@ -182,6 +182,7 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 		{"bad proxy", []string{"serve", "--data-dir", dir, "--trust-proxy", "10.0.0.0/33"}, []string{"--trust-proxy", "10.0.0.0/33"}},
 		{"plain off loopback", []string{"serve", "--data-dir", dir, "--listen", "0.0.0.0:0"}, []string{"--listen 0.0.0.0:0", "--tls-cert", "--listen-plain"}},
 		{"public URL without scheme", []string{"serve", "--data-dir", dir, "--public-url", "relay.example.com"}, []string{"--public-url", "relay.example.com", "https://host"}},
+		{"audit file in no directory", []string{"serve", "--data-dir", dir, "--audit-file", filepath.Join(dir, "mistyped", "audit")}, []string{"--audit-file", "mistyped"}},
 		{"bad audit file", []string{"serve", "--data-dir", dir, "--audit-file", dir}, []string{"--audit-file", dir}},
 		{"bad host name", []string{"token", "host", "--data-dir", dir, "--host", "My Laptop"}, []string{"--host", "My Laptop"}},
 		{"bad access", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--access", "root"}, []string{"--access", "root"}},

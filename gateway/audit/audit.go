@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -127,12 +126,10 @@ func (a *Log) Write(line Line) {
 	}
 }
 
-// OpenFile opens a file for appending audit lines, readable only by its owner. The file
+// OpenFile opens a file for appending audit lines, readable only by its owner. It creates no
+// directory: with a mistyped path, or a disk that is not mounted, the audit would go elsewhere. The file
 // can be rotated by copying and truncating.
 func OpenFile(path string) (*File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("--audit-file: %w", err)
-	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-file: %w", err)

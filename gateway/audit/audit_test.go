@@ -89,7 +89,7 @@ func TestFailedAuditWriteIsLogged(t *testing.T) {
 }
 
 func TestAuditFileIsPrivateAndAppended(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "new", "audit")
+	path := filepath.Join(t.TempDir(), "audit")
 	for range 2 { // the second run appends
 		f, err := OpenFile(path)
 		if err != nil {
@@ -106,6 +106,10 @@ func TestAuditFileIsPrivateAndAppended(t *testing.T) {
 	}
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
+	}
+	missing := filepath.Join(filepath.Dir(path), "mistyped", "audit")
+	if _, err := OpenFile(missing); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("OpenFile in a directory that does not exist: %v; want an error, because the path may be mistyped", err)
 	}
 	if _, err := OpenFile(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("OpenFile of a file that all users may read: %v; want an error with chmod 600", err)
