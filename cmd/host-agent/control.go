@@ -126,15 +126,12 @@ type kickCmd struct {
 	ID      string        `arg:"" optional:"" help:"Connection ID, as printed by host-agent clients."`
 	Subject string        `help:"End all connections of this subject." placeholder:"NAME"`
 	Preview string        `help:"Close this preview, given by its ID." placeholder:"ID"`
-	For     time.Duration `help:"How long the kicked subject, or the kicked connection's token, is refused. With 0 it is not refused, and some clients reconnect at once." default:"1m" placeholder:"TIME"`
+	For     time.Duration `help:"How long the kicked subject, or the kicked connection's token, is refused. With 0 it is not refused, and some clients reconnect at once." default:"1m" least:"0s" placeholder:"TIME"`
 }
 
 func (c *kickCmd) Run(ctx context.Context, s *streams) error {
 	if given := slices.DeleteFunc([]string{c.ID, c.Subject, c.Preview}, func(s string) bool { return s == "" }); len(given) != 1 {
 		return errors.New("kick: give a connection ID, --subject or --preview")
-	}
-	if c.For < 0 {
-		return fmt.Errorf("--for is %v; want 0 or more", c.For)
 	}
 	control, err := c.control()
 	if err != nil {

@@ -25,7 +25,7 @@ type devicesCmd struct {
 	Pair    bool        `help:"Show a code for one more device, valid for 10 minutes." xor:"do"`
 	Subject string      `help:"With --pair, the person or service to whom the device will belong. Devices of one subject share clientIds." default:"owner" placeholder:"NAME"`
 	Level   auth.Access `help:"With --pair, the device's level: look, talk, approve, operate or own. Devices with own admit and remove devices." enum:"look,talk,approve,operate,own,read,write,admin" default:"own"`
-	Console string      `help:"With --pair, the console that the link in the QR code opens: a site that the relay does not serve. Default: the one of the running host-agent." placeholder:"URL"`
+	Console string      `help:"With --pair, the console that the link in the QR code opens: a site that the relay does not serve. Default: the one of the running host-agent." placeholder:"URL" with:"pair"`
 	Confirm string      `help:"Admit the waiting device with this fingerprint, after you have compared its words." xor:"do" placeholder:"ID"`
 	Refuse  string      `help:"Refuse the waiting device with this fingerprint." xor:"do" placeholder:"ID"`
 	Remove  string      `help:"Remove the device with this fingerprint, and those that it has admitted, or a grant by its serial. Their connections end at once." xor:"do" placeholder:"ID"`

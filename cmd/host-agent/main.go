@@ -174,12 +174,12 @@ type runCmd struct {
 type serveFlags struct {
 	TakeOver bool `help:"Serve the host even if another host-agent serves it; that host-agent then stops."`
 	cli.FrameLimit
-	Resume          time.Duration `help:"How long relays, or the host's machine, may be unreachable before connections are closed." default:"${resume}"`
+	Resume          time.Duration `help:"How long relays, or the host's machine, may be unreachable before connections are closed." default:"${resume}" least:"1s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases served on the host's own loopback interface. --no-canvas-loopback disables this." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Loopback ports that canvases never show, even if the host names them." placeholder:"PORT" name:"canvas-deny-port"`
 	CanvasAllow     []string      `help:"Further origins that the host may show as canvases, beyond http://localhost, 127.0.0.1 and [::1]: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. Names are resolved by DNS. Also folders of files: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
-	CanvasPins      []string      `help:"SHA-256 fingerprints of the only certificates accepted from the origins in --canvas-allow." placeholder:"HEX" name:"canvas-pin"`
-	CanvasInsecure  bool          `help:"Do not verify the certificates of the origins in --canvas-allow."`
+	CanvasPins      []string      `help:"SHA-256 fingerprints of the only certificates accepted from the origins in --canvas-allow." placeholder:"HEX" name:"canvas-pin" with:"canvas-allow"`
+	CanvasInsecure  bool          `help:"Do not verify the certificates of the origins in --canvas-allow." with:"canvas-allow"`
 	CanvasLive      string        `help:"Access to canvases by URL, at relays with a canvas domain: on (as the client's level allows), read (GET and HEAD only) or off." default:"on" enum:"on,read,off"`
 	CanvasSockets   bool          `help:"Let clients below the level operate open WebSockets to canvases by URL." name:"canvas-read-sockets"`
 	PreviewPorts    []string      `help:"Loopback ports, such as 3000-5999, that clients with the level operate may open by URL, at relays with a canvas domain. Default: none." placeholder:"PORTS" name:"preview-port"`
@@ -189,7 +189,7 @@ type serveFlags struct {
 	Sentinel        bool          `help:"Start a small second process that reports a crash of the host-agent to the relays at once. Without it, clients learn of a crash after --resume." default:"true" negatable:""`
 	StateDir        string        `help:"Directory for sessions of --agent, keys and devices of --sealed, keys of --remember, and a record with which the next host-agent serves the host at once after a crash. Default: a directory beside --credentials-file, with its name and .state, or one in your state directory. In a container, use a volume. off: keep nothing." placeholder:"DIR"`
 	Sealed          bool          `help:"Seal the host: only paired devices and holders of its links open it, and relays carry its conversations without reading them. Canvases by URL are then off."`
-	Console         string        `help:"With --sealed, the console that the link in the QR code opens: a site that the relay does not serve (make console-site). The code is behind #, so no server receives it. Default: a link for ahp-connect." placeholder:"URL"`
+	Console         string        `help:"With --sealed, the console that the link in the QR code opens: a site that the relay does not serve (make console-site). The code is behind #, so no server receives it. Default: a link for ahp-connect." placeholder:"URL" with:"sealed"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
 	NotifyAnswers   string        `help:"Buttons in notifications with which a person answers a request: safe or none. With safe, each has the button to refuse; it also has the button to allow once, if it shows the whole request and the host does not mark the request as dangerous. all means safe." default:"safe" enum:"none,safe,all"`
 	Remember        string        `help:"What relays keep for people to read while this host is away, sealed with keys that the relays do not store: turns (the list of sessions and the end of each conversation), titles (the list) or off (nothing; earlier records are removed)." default:"turns" enum:"off,titles,turns"`

@@ -271,6 +271,8 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 		{"two upstreams", with("--relay", relay.URL(), "--token-file", token, "--upstream", host, "--", "cat"), []string{"upstream", "either"}},
 		{"unknown flag", with("--relay", relay.URL(), "--token-file", token, "--host", "x"), []string{"unknown flag --host"}},
 		{"unknown flag of up", []string{"up", relay.URL(), "--host", "x"}, []string{"unknown flag --host"}},
+		{"resume", []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--resume", "1ms"}, []string{"--resume is 1ms", "1s"}},
+		{"pin alone", []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--canvas-pin", "00"}, []string{"--canvas-pin", "without --canvas-allow"}},
 		{"bad upstream", with("--relay", relay.URL(), "--token-file", token, "--upstream", "http://x"), []string{"upstream", "http", "ws://"}},
 		{"no such command", with("--relay", relay.URL(), "--token-file", token, "--", "no-such-program"), []string{"no-such-program"}},
 		{"plain relay", with("--relay", "http://192.0.2.1", "--token-file", token, "--upstream", host), []string{"http://192.0.2.1", "https://", "--relay-plain"}},

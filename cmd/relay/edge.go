@@ -15,11 +15,11 @@ type edgeFlags struct {
 	TLSCert       string   `help:"Certificate chain for the public listener, a PEM file; a change is noticed while the relay runs." type:"path" placeholder:"FILE" name:"tls-cert"`
 	TLSKey        string   `help:"Private key for --tls-cert, a PEM file." type:"path" placeholder:"FILE" name:"tls-key"`
 	ACMEDomain    []string `help:"The relay's DNS name, for certificates by ACME; port 443 of that name must lead to --listen. Repeatable." placeholder:"DOMAIN" name:"acme-domain"`
-	ACMEEmail     string   `help:"E-mail address for the certificate authority's notices." placeholder:"ADDRESS" name:"acme-email"`
-	ACMEDirectory string   `help:"ACME directory of a certificate authority other than Let's Encrypt." placeholder:"URL" name:"acme-directory"`
+	ACMEEmail     string   `help:"E-mail address for the certificate authority's notices." placeholder:"ADDRESS" name:"acme-email" with:"acme-domain,acme-dns"`
+	ACMEDirectory string   `help:"ACME directory of a certificate authority other than Let's Encrypt." placeholder:"URL" name:"acme-directory" with:"acme-domain,acme-dns"`
 	ACMEDNS       string   `help:"Prove names to the certificate authority by DNS records instead of port 443: a program sets them (exec:/path/to/program, called like lego's exec provider), or a signed update (rfc2136:ns.example.com). Also gets the wildcard certificate for --canvas-domain." placeholder:"PROVIDER" name:"acme-dns"`
-	ACMEDNSKey    string   `help:"Key file for rfc2136, as written by BIND's tsig-keygen." type:"path" placeholder:"FILE" name:"acme-dns-key"`
-	ACMEResolver  string   `help:"DNS server that is queried for the record, if this machine's servers see a different zone than the certificate authority." placeholder:"HOST:PORT" name:"acme-dns-resolver"`
+	ACMEDNSKey    string   `help:"Key file for rfc2136, as written by BIND's tsig-keygen." type:"path" placeholder:"FILE" name:"acme-dns-key" with:"acme-dns"`
+	ACMEResolver  string   `help:"DNS server that is queried for the record, if this machine's servers see a different zone than the certificate authority." placeholder:"HOST:PORT" name:"acme-dns-resolver" with:"acme-dns"`
 	ListenPlain   bool     `help:"Allow listeners without TLS beyond loopback addresses: behind a proxy, or in a private network."`
 	TrustProxy    []string `help:"Proxies in front of the relay, whose X-Forwarded-For and X-Forwarded-Proto are trusted: 10.0.0.0/8 or 10.0.0.1." placeholder:"CIDR"`
 	AuditFile     string   `help:"Append JSON lines about connections, refusals, shares, revocations and other events to this file. Its directory must exist." type:"path" placeholder:"FILE"`

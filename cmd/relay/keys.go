@@ -40,7 +40,7 @@ func stampOr(t time.Time, none string) string {
 type keysAddCmd struct {
 	dataFlag
 	// Host-agents learn new keys when they get NATS credentials, which are valid for 15 minutes.
-	SignAfter time.Duration `help:"Delay before the new keys sign, during which relays and host-agents learn them." default:"1h"`
+	SignAfter time.Duration `help:"Delay before the new keys sign, during which relays and host-agents learn them." default:"1h" least:"0s"`
 }
 
 func (c *keysAddCmd) Run(_ context.Context, s *streams) error {

@@ -17,7 +17,7 @@ type limitFlags struct {
 	LimitHost     map[string]int `help:"Limit for all connections to one host." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitTenant   map[string]int `help:"Limit for all connections of one tenant." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitHosts    map[string]int `help:"Limit for a tenant's connected host-agents in the whole cluster. * stands for every tenant that is not named. 0 is no limit. Default: no limit." placeholder:"TENANT=N,..." mapsep:","`
-	LimitFailures int            `help:"Requests without a valid token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
+	LimitFailures int            `help:"Requests without a valid token that one address may send in a minute. 0 is no limit." default:"120" least:"0" placeholder:"N"`
 }
 
 var limitNames = map[string]func(*admission.Limit) *int{

@@ -15,8 +15,8 @@ import (
 type notifyFlags struct {
 	NotifyContact  string   `help:"This relay's contact for browsers' push services: an e-mail address, or https://… Default: --public-url." placeholder:"ADDRESS"`
 	NotifySMTP     string   `help:"Mail server for notifications, as smtp://user@host:587 (STARTTLS) or smtps://user@host:465. Without it, e-mail is unavailable." placeholder:"URL" name:"notify-smtp"`
-	NotifySMTPFile string   `help:"File with the mail server's password." type:"path" placeholder:"FILE" name:"notify-smtp-password-file"`
-	NotifyMailFrom string   `help:"Sender address for notification mails." placeholder:"ADDRESS" name:"notify-mail-from"`
+	NotifySMTPFile string   `help:"File with the mail server's password." type:"path" placeholder:"FILE" name:"notify-smtp-password-file" with:"notify-smtp"`
+	NotifyMailFrom string   `help:"Sender address for notification mails." placeholder:"ADDRESS" name:"notify-mail-from" with:"notify-smtp"`
 	NotifyPrivate  []string `help:"Private addresses that notification targets may use: 10.1.2.3 or 10.0.0.0/8. Every token holder can then make the relay send there." placeholder:"CIDR" name:"notify-private"`
 	NotifyWays     string   `help:"File with tenants' notification targets, a JSON array: [{\"kind\":\"slack\",\"url\":\"https://…\",\"kinds\":[\"approval\",\"failed\"],\"hosts\":[\"ci-*\"]}]. Use the same file at all relays." type:"path" placeholder:"FILE" name:"notify-ways"`
 }

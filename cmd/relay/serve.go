@@ -33,7 +33,7 @@ type serveCmd struct {
 	Region           string   `help:"This relay's region, if gateways join several regions. With --nats-url: the name of that NATS cluster." placeholder:"NAME"`
 	Zone             string   `help:"The failure domain of this relay, such as its data centre. Each host-agent opens its second connection to a relay in a different zone or region, if there is one." placeholder:"NAME"`
 	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
-	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
+	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT" with:"gateway-listen"`
 	Gateway          []string `help:"Gateway address of a relay in a different region. Repeatable; name every relay of every region. Addresses in this relay's own region are ignored." placeholder:"REGION=HOST:PORT"`
 	Minority         string   `help:"Service while this relay has no connection to the majority of its cluster for more than 15s: serve (all requests), read (clients receive and read; a client that requests a change is closed with code 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
 	Witness          bool     `help:"Serve no clients; only keep a copy of the cluster's shared store. Two relays with a witness keep working while one of the three is down."`
@@ -48,23 +48,23 @@ type serveCmd struct {
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit
-	Resume        time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"${resume}"`
-	Hold          time.Duration `help:"How long a client that reconnects waits for an absent host. A new client waits at most 20s." default:"10m"`
-	ClientResume  time.Duration `help:"How long the relay keeps the session of a disconnected ahp-connect, so that its programs do not notice the interruption. 0: their connections end at once." default:"10m"`
-	ClientBacklog int           `help:"Most bytes that the relay queues for one client of a disconnected ahp-connect." default:"8388608" placeholder:"BYTES"`
-	PersonBacklog int           `help:"Most bytes that the relay queues for all such clients of a person." default:"33554432" placeholder:"BYTES"`
-	TotalBacklog  int           `help:"Most bytes that the relay queues for all such clients together. Default: an eighth of --max-queued." placeholder:"BYTES"`
+	Resume        time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"${resume}" least:"1s"`
+	Hold          time.Duration `help:"How long a client that reconnects waits for an absent host. A new client waits at most 20s." default:"10m" least:"1s"`
+	ClientResume  time.Duration `help:"How long the relay keeps the session of a disconnected ahp-connect, so that its programs do not notice the interruption. 0: their connections end at once." default:"10m" least:"0s"`
+	ClientBacklog int           `help:"Most bytes that the relay queues for one client of a disconnected ahp-connect." default:"8388608" least:"1" placeholder:"BYTES"`
+	PersonBacklog int           `help:"Most bytes that the relay queues for all such clients of a person." default:"33554432" least:"1" placeholder:"BYTES"`
+	TotalBacklog  int           `help:"Most bytes that the relay queues for all such clients together. Default: an eighth of --max-queued." least:"1" placeholder:"BYTES"`
 
 	WakeCommand map[string]string `help:"Command that wakes a host's machine, for example in a cloud: default/laptop=/etc/ahp/wake. A shell runs it with AHP_TENANT and AHP_HOST set, when a signed-in person with the level operate asks for it. Repeatable." placeholder:"TENANT/HOST=COMMAND" mapsep:"none"`
 
-	RememberHost   int64 `help:"Quota for the sealed last state of a host's sessions. Above it, the host's oldest records are removed." default:"67108864" placeholder:"BYTES"`
-	RememberTenant int64 `help:"Quota for the sealed last states of all hosts in a tenant together." default:"1073741824" placeholder:"BYTES"`
+	RememberHost   int64 `help:"Quota for the sealed last state of a host's sessions. Above it, the host's oldest records are removed." default:"67108864" least:"1" placeholder:"BYTES"`
+	RememberTenant int64 `help:"Quota for the sealed last states of all hosts in a tenant together." default:"1073741824" least:"1" placeholder:"BYTES"`
 
-	Drain time.Duration `help:"Time limit for stopping. During its first half, the relay asks its clients, a few at a time, to reconnect." default:"10s"`
+	Drain time.Duration `help:"Time limit for stopping. During its first half, the relay asks its clients, a few at a time, to reconnect." default:"10s" least:"0s"`
 
-	Ping          time.Duration `help:"Interval between pings to a client; three unanswered pings end a connection." default:"15s"`
-	CredentialTTL time.Duration `help:"Lifetime of credentials from host-agent enroll; host-agents renew them after a third of it." default:"2160h" name:"credential-ttl"`
-	ForgetAfter   time.Duration `help:"Forget a host that was absent for this long. Default: never." placeholder:"DURATION"`
+	Ping          time.Duration `help:"Interval between pings to a client; three unanswered pings end a connection." default:"15s" least:"1s"`
+	CredentialTTL time.Duration `help:"Lifetime of credentials from host-agent enroll; host-agents renew them after a third of it." default:"2160h" least:"1m" name:"credential-ttl"`
+	ForgetAfter   time.Duration `help:"Forget a host that was absent for this long. Default: never." least:"1m" placeholder:"DURATION"`
 	MaxQueued     int           `help:"Most memory for the messages of all clients, in bytes. Above three quarters of it, the relay closes clients that do not read, those stalled longest first. Default: a quarter of this process's cgroup memory, or an eighth (at most 1073741824) of the machine's memory." placeholder:"BYTES"`
 }
 

@@ -110,29 +110,9 @@ func (c *Common) Args() []string {
 	return []string{"--log-format", c.LogFormat, "--log-level", c.LogLevel.String()}
 }
 
-// MinFrame is the smallest message limit, in bytes: initialize and its answer need
-// this much.
-const MinFrame = 64 << 10
-
 // FrameLimit is a flag for the longest message, in bytes.
 type FrameLimit struct {
-	MaxFrame int `help:"Longest message, in bytes. Default: 134217728, or about a quarter of --max-queued if that is less." placeholder:"BYTES"`
-}
-
-// Validate refuses a limit below [MinFrame].
-func (f *FrameLimit) Validate() error {
-	if f.MaxFrame != 0 && f.MaxFrame < MinFrame {
-		return fmt.Errorf("--max-frame is %d bytes; want at least %d", f.MaxFrame, MinFrame)
-	}
-	return nil
-}
-
-// CheckTTL refuses a lifetime below a second: a token's times have whole seconds, and the relay would choose an hour for 0 s.
-func CheckTTL(ttl time.Duration) error {
-	if ttl < time.Second {
-		return fmt.Errorf("--ttl is %v; want at least 1s", ttl)
-	}
-	return nil
+	MaxFrame int `help:"Longest message, in bytes. Default: 134217728, or about a quarter of --max-queued if that is less." least:"65536" placeholder:"BYTES"` // initialize and its answer need this much
 }
 
 // A Program describes a command with its flags and subcommands.
@@ -212,16 +192,22 @@ func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Co
 		}
 	}()
 	parsed, err = parser.Parse(args)
-	if err != nil {
-		notes := ""
-		for _, note := range p.mistyped(parser.Model.Node, os.Environ()) {
-			notes += "; " + note
-		}
-		command := p.Name
-		if at, ok := errors.AsType[*kong.ParseError](err); ok && at.Context.Selected() != nil {
-			command = at.Context.Selected().FullPath()
-		}
-		return nil, fmt.Errorf("%s (see %s --help)%s", sensible(err.Error()), command, notes)
+	if err == nil {
+		err = checkBounds(parsed.Flags())
+	}
+	if err == nil {
+		return parsed, nil
+	}
+	notes := ""
+	for _, note := range p.mistyped(parser.Model.Node, os.Environ()) {
+		notes += "; " + note
+	}
+	if at, ok := errors.AsType[*kong.ParseError](err); ok {
+		parsed = at.Context
+	}
+	command := p.Name
+	if parsed != nil && parsed.Selected() != nil {
+		command = parsed.Selected().FullPath()
 	}
 	return parsed, nil
 }

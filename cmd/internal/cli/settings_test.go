@@ -201,3 +201,46 @@ func TestFileMayRepeatAList(t *testing.T) {
 		t.Errorf("the lists are %s, %v; want a and b twice", got, err)
 	}
 }
+
+// TestBoundsOfFlags sets flags below their bounds, and flags that have no effect alone, in the command line, the environment and a file.
+func TestBoundsOfFlags(t *testing.T) {
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "file.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for _, test := range []struct{ args, env, want string }{
+		{args: "serve"}, {args: "serve --pause 1s --size 1"}, {args: "serve --size 0"}, {args: "serve --mail a@b --name x"}, {args: "serve --mail a@b --other"},
+		{args: "other", env: "0s"},
+		{args: "serve --pause 0s", want: "--pause is 0s; want at least 1s (see toy serve --help)"},
+		{args: "serve --pause=-1m", want: "--pause is -1m0s; want at least 1s"},
+		{args: "serve --size=-1", want: "--size is -1; want at least 1"},
+		{args: "serve", env: "0s", want: "--pause is 0s"},
+		{args: "serve --config " + file("pause: 999ms"), want: "--pause is 999ms"},
+		{args: "serve --mail a@b", want: "--mail has no effect without --name or --other"},
+		{args: "serve --config " + file("mail: a@b"), want: "--mail has no effect"},
+	} {
+		var app struct {
+			Common
+			Serve struct {
+				Pause time.Duration `default:"2s" least:"1s"`
+				Size  int           `least:"1"`
+				Mail  string        `with:"name,other"`
+				Name  string
+				Other bool
+			} `cmd:""`
+			Other struct{} `cmd:""`
+		}
+		t.Run(test.args+test.env, func(t *testing.T) {
+			if test.env != "" {
+				t.Setenv("TOY_PAUSE", test.env)
+			}
+			_, err := Program{App: &app, Name: "toy", Prefix: "TOY"}.Parse(strings.Fields(test.args), io.Discard, io.Discard)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("Parse = %v; want %q", err, test.want)
+			}
+		})
+	}
+}
