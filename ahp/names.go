@@ -15,8 +15,7 @@ func CheckName(what, s string) error {
 	if len(s) > MaxNameLen {
 		return fmt.Errorf("%s is %d bytes long; want at most %d", what, len(s), MaxNameLen)
 	}
-	for i := range len(s) {
-		c := s[i]
+	for i, c := range []rune(s) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
 			return fmt.Errorf("%s %q has %q at position %d; want only a-z, 0-9 and -", what, s, c, i+1)
 		}

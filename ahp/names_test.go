@@ -34,4 +34,7 @@ func TestNamesWithSeparatorsAreRefused(t *testing.T) {
 			t.Errorf("CheckName(host, %q) = %v; want it to begin with host", name, err)
 		}
 	}
+	if err := ahp.CheckName("host", "läptöp"); err == nil || !strings.Contains(err.Error(), "has 'ä' at position 2") {
+		t.Errorf("CheckName of läptöp = %v; want the first wrong character and its position", err)
+	}
 }
