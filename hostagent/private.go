@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -65,7 +66,11 @@ func (p *privateSessions) open(dir, tenant, host string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.path, p.of = filepath.Join(dir, "private."+tenant+"."+host+".json"), nil
-	if _, err := atomicfile.ReadJSON(p.path, &p.of); err != nil {
+	_, err := atomicfile.ReadJSON(p.path, &p.of)
+	if _, unread := errors.AsType[*fs.PathError](err); unread {
+		return fmt.Errorf("private sessions: %w", err)
+	}
+	if err != nil {
 		return fmt.Errorf("private sessions: %s: %w; remove the file to show all sessions", p.path, err)
 	}
 	return nil

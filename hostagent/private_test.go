@@ -2,8 +2,10 @@ package hostagent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,6 +40,31 @@ func hostWithSessions(env ahp.Envelope) string {
 		result = `{"data":"secret"}`
 	}
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
+}
+
+// TestStateThatCannotBeReadIsNotRemoved starts host-agents with files that cannot be read, and with damaged files. Only for a damaged
+// file may the error advise to remove it: without the file, private sessions are visible.
+func TestStateThatCannotBeReadIsNotRemoved(t *testing.T) {
+	for _, name := range []string{"private.default.laptop.json", "waiting.default.laptop.json"} {
+		dir := t.TempDir()
+		start := func() error {
+			_, err := newAgent(t, func(c *Config) { c.StateDir = dir })
+			return err
+		}
+		path := filepath.Join(dir, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := start(); err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "remove the file") {
+			t.Errorf("a host-agent that cannot read its file ends with %v; want the path, and no advice to remove the file", err)
+		}
+		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("{"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if err := start(); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove the file") {
+			t.Errorf("a host-agent with a damaged file ends with %v; want the path and the remedy", err)
+		}
+	}
 }
 
 // TestPrivateSessionIsHidden makes a session private that a hostile client has used before. Each

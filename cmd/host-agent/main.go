@@ -187,7 +187,7 @@ type serveFlags struct {
 	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
 	MaxQueued       int           `help:"Most memory for the messages of all clients, in bytes. Above it, the host-agent closes the connections that have been stalled longest. Default: a quarter of this process's cgroup memory, or an eighth (at most 536870912) of the machine's memory." placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a small second process that reports a crash of the host-agent to the relays at once. Without it, clients learn of a crash after --resume." default:"true" negatable:""`
-	StateDir        string        `help:"Directory for sessions of --agent, keys and devices of --sealed, keys of --remember, and a record with which the next host-agent serves the host at once after a crash. Default: a directory beside --credentials-file, with its name and .state, or one in your state directory. In a container, use a volume. off: keep nothing." placeholder:"DIR"`
+	StateDir        string        `help:"Directory for sessions of --agent, keys and devices of --sealed, keys of --remember, and a record with which the next host-agent serves the host at once after a crash. Default: a directory beside --credentials-file, with its name and .state, or one in your state directory. In a container, use a volume. off: keep nothing." type:"path or off" placeholder:"DIR"`
 	Sealed          bool          `help:"Seal the host: only paired devices and holders of its links open it, and relays carry its conversations without reading them. Canvases by URL are then off."`
 	Console         string        `help:"With --sealed, the console that the link in the QR code opens: a site that the relay does not serve (make console-site). The code is behind #, so no server receives it. Default: a link for ahp-connect." placeholder:"URL" with:"sealed"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
@@ -263,7 +263,9 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 		return err
 	}
 	cfg.CanvasLive, cfg.CanvasSockets = hostagent.CanvasLive(c.CanvasLive), c.CanvasSockets
-	cfg.StateDir = c.stateDir(s)
+	if cfg.StateDir, err = c.stateDir(s); err != nil {
+		return err
+	}
 	if cfg.Sealed, err = c.sealing(s); err != nil {
 		return err
 	}
@@ -307,7 +309,10 @@ func (c *runCmd) startAgents(s *streams) (stop func(), err error) {
 	if c.Upstream != "" {
 		return nil, errors.New("--agent and --upstream exclude each other; choose one")
 	}
-	dir := c.stateDir(s) // sessions have a directory for each relay, because a directory can have only one process
+	dir, err := c.stateDir(s) // sessions have a directory for each relay, because a directory can have only one process
+	if err != nil {
+		return nil, err
+	}
 	if dir != "" {
 		dir = filepath.Join(dir, "sessions-"+plainName(strings.TrimPrefix(c.Relay[0], "http")))
 	}
@@ -321,21 +326,24 @@ func (c *runCmd) startAgents(s *streams) (stop func(), err error) {
 	}, nil
 }
 
-// stateDir returns the directory of --state-dir or its default, "" for none.
-func (c *runCmd) stateDir(s *streams) string {
+// stateDir returns the directory of --state-dir, which it creates, or its default, "" for none.
+func (c *runCmd) stateDir(s *streams) (string, error) {
 	switch {
 	case c.StateDir == "off":
-		return ""
+		return "", nil
 	case c.StateDir != "":
-		return c.StateDir
+		if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+			return "", fmt.Errorf("--state-dir: %w", err)
+		}
+		return c.StateDir, nil
 	case c.CredentialsFile != "":
-		return strings.TrimSuffix(c.CredentialsFile, filepath.Ext(c.CredentialsFile)) + ".state" // hosts of two relays may have the same name
+		return strings.TrimSuffix(c.CredentialsFile, filepath.Ext(c.CredentialsFile)) + ".state", nil // hosts of two relays may have the same name
 	}
 	dir, err := stateHome()
 	if err != nil {
 		s.log.Debug("state directory unavailable", "error", err)
 	}
-	return dir
+	return dir, nil
 }
 
 type checkCmd struct {

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/term"
 
 	"ahprelay/agenthost/acp"
+	"ahprelay/ahp"
 	"ahprelay/auth/device"
 	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
@@ -55,21 +56,13 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		if serve.Upstream, serve.UpstreamTokenFile, err = c.find(ctx, s); err != nil {
 			return err
 		}
-		serve.Agent = c.Agent // if find has chosen one
-	}
-	if serve.Upstream != "" { // before a person approves
-		if err := (hostagent.Upstream{URL: serve.Upstream, TokenFile: serve.UpstreamTokenFile}).Check(); err != nil {
-			return err
-		}
 	}
 	if err := c.recognize(ctx, s); err != nil {
 		return err
 	}
-	serve.Agent = c.Agent
-	if len(c.Agent) > 0 { // before a person approves
-		if err := c.Check(c.Command); err != nil {
-			return err
-		}
+	serve.Agent = c.Agent // perhaps chosen by find or recognize
+	if err := c.check(serve, s); err != nil {
+		return err
 	}
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		if err := c.join(ctx, s, file); err != nil {
@@ -86,6 +79,25 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	what := cmp.Or(strings.Join(serve.Agent, ", "), hostagent.Upstream{URL: serve.Upstream, Command: c.Command}.String())
 	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install up %s, with the same flags, starts it automatically.\n", what, c.URL, c.URL)
 	return serve.Run(ctx, s)
+}
+
+// check finds faults that would otherwise appear after a person has approved.
+func (c *upCmd) check(serve *runCmd, s *streams) error {
+	if err := ahp.CheckName("--name", c.Name); c.Name != "" && err != nil {
+		return err
+	}
+	if serve.Upstream != "" {
+		if err := (hostagent.Upstream{URL: serve.Upstream, TokenFile: serve.UpstreamTokenFile}).Check(); err != nil {
+			return err
+		}
+	}
+	if len(c.Agent) > 0 {
+		if err := c.Check(c.Command); err != nil {
+			return err
+		}
+	}
+	_, err := serve.stateDir(s)
+	return err
 }
 
 // runLine returns a command line for a shell that serves the same host with the same flags, and the flags of all commands.

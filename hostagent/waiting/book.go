@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,6 +121,9 @@ func Open(dir, tenant, host string, strict bool) (*Book, error) {
 	}
 	if err == nil && !exists {
 		err = b.saveLocked()
+	}
+	if _, unusable := errors.AsType[*fs.PathError](err); unusable {
+		return nil, fmt.Errorf("waiting items: %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("waiting items: %s: %w; remove the file to begin anew: items in delivery at that moment may be delivered again", b.path, err)

@@ -134,6 +134,7 @@ func (p Program) parser(stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.DefaultEnvars(p.Prefix),
 		kong.Configuration(loadYAML),
 		kong.NamedMapper("path", kong.MapperFunc(readPath)),
+		kong.NamedMapper("path or off", kong.MapperFunc(readPathOrOff)),
 		kong.Vars{"version": p.Name + " " + BuildVersion()},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
@@ -174,6 +175,16 @@ func readPath(from *kong.DecodeContext, to reflect.Value) error {
 	return paths.ForNamedValue("path", to).Decode(from, to)
 }
 
+// readPathOrOff reads a path like readPath, or the word off.
+func readPathOrOff(from *kong.DecodeContext, to reflect.Value) error {
+	if from.Scan.Peek().Value != "off" {
+		return readPath(from, to)
+	}
+	from.Scan.Pop()
+	to.SetString("off")
+	return nil
+}
+
 var errEmptyPath = errors.New("the path is empty: leave the flag or variable out, or give . for the working directory")
 
 // Parse reads a command line into the program's flags. Flags that are not set take
@@ -209,7 +220,7 @@ func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Co
 	if parsed != nil && parsed.Selected() != nil {
 		command = parsed.Selected().FullPath()
 	}
-	return parsed, nil
+	return nil, fmt.Errorf("%s (see %s --help)%s", sensible(err.Error()), command, notes)
 }
 
 // Start parses a command line like Parse, and prepares this process for the command: it

@@ -132,6 +132,28 @@ func TestEmptyPathIsRefused(t *testing.T) {
 	}
 }
 
+// TestPathMayBeOff sets a flag for a path or the word off.
+func TestPathMayBeOff(t *testing.T) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file.yaml")
+	if err := os.WriteFile(file, []byte("keep: ~/state\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{"": "", "--keep off": "off", "--keep=off": "off", "--keep /a": "/a", "--config " + file: home + "/state", "--keep=": "the path is empty"} {
+		var app struct {
+			Common
+			Keep string `type:"path or off"`
+		}
+		_, err := Program{App: &app, Name: "toy", Prefix: "TOY"}.Parse(strings.Fields(args), io.Discard, io.Discard)
+		if got := app.Keep; err == nil && got != want || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q gives %q, %v; want %q", args, got, err, want)
+		}
+	}
+}
+
 // TestEnvironmentHasPriorityOverTheFile sets flags in a configuration file, in the environment and in the command
 // line. The command line has priority over the environment, and the environment over the file.
 func TestEnvironmentHasPriorityOverTheFile(t *testing.T) {
