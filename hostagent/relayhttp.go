@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/auth/device"
 	"ahprelay/broker"
 	"ahprelay/internal/dialhint"
 	"ahprelay/internal/retryafter"
@@ -80,16 +81,8 @@ func temporary(err error) bool {
 
 // checkRelay reports why base is not the base URL of a relay.
 func checkRelay(base string) error {
-	u, err := url.Parse(base)
-	switch {
-	case err != nil:
-		return errors.New("relay: the URL is malformed; want http://host:port or https://host")
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return errors.New("relay: want only http://host:port or https://host in the URL, without user, query or fragment")
-	case !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://"):
-		return fmt.Errorf("relay %q: want a URL that begins with http:// or https://", base)
-	case u.Hostname() == "":
-		return fmt.Errorf("relay %q: no host in the URL", base)
+	if _, err := device.BaseURL(base); err != nil {
+		return fmt.Errorf("relay %w", err)
 	}
 	return nil
 }

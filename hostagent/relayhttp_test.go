@@ -79,11 +79,12 @@ func TestInvalidConfigurationsAreRefused(t *testing.T) {
 			"either http:// or https://"},
 		{"one bad relay", func(c *Config) { c.Relays = []string{"https://a.example.com", "b.example.com"} },
 			`relay "b.example.com"`},
-		{"no relay", func(c *Config) { c.Relays = []string{""} }, `relay "": want a URL that begins with http:// or https://`},
-		{"no scheme", func(c *Config) { c.Relays = []string{"relay.example.com"} }, `want a URL that begins with http://`},
-		{"another scheme", func(c *Config) { c.Relays = []string{"ws://relay.example.com"} }, `want a URL that begins with http://`},
-		{"capitals", func(c *Config) { c.Relays = []string{"HTTP://relay.example.com"} }, `want a URL that begins with http://`},
-		{"no host", func(c *Config) { c.Relays = []string{"http://:8484"} }, "no host in the URL"},
+		{"no relay", func(c *Config) { c.Relays = []string{""} }, `relay "": want http://host:port or https://host`},
+		{"no scheme", func(c *Config) { c.Relays = []string{"relay.example.com"} }, `relay "relay.example.com": want http://host:port`},
+		{"another scheme", func(c *Config) { c.Relays = []string{"ws://relay.example.com"} }, `want http://host:port`},
+		{"capitals", func(c *Config) { c.Relays = []string{"HTTP://relay.example.com"} }, `want http://host:port`},
+		{"no host", func(c *Config) { c.Relays = []string{"http://:8484"} }, "want http://host:port"},
+		{"a path", func(c *Config) { c.Relays = []string{"https://example.com/relay"} }, `relay "https://example.com/relay": want http://host:port or https://host, without a path`},
 		{"plain", func(c *Config) { c.Relays = []string{"http://relay.example.com"} }, "relay http://relay.example.com: the connection, including the token, would not be encrypted"},
 		{"plain, by number", func(c *Config) { c.Relays = []string{"http://10.1.2.3:8484"} }, "want https://, or --relay-plain"},
 		{"plain, the second", func(c *Config) { c.Relays = []string{"http://127.0.0.1:1", "http://[fe80::1]:2"} }, "relay http://[fe80::1]:2: the connection"},
@@ -91,8 +92,8 @@ func TestInvalidConfigurationsAreRefused(t *testing.T) {
 		{"plain NATS", func(c *Config) { c.NATSURLs = []string{"nats://127.0.0.1", "nats://me:secret@nats.example.com"} },
 			"NATS nats://nats.example.com: the connection, including the token, would not be encrypted; want tls:// or wss://"},
 		{"plain NATS over WebSocket", func(c *Config) { c.NATSURLs = []string{"ws://nats.example.com/nats"} }, "NATS ws://nats.example.com"},
-		{"password", func(c *Config) { c.Relays = []string{"https://me:secret@relay.example.com"} }, "without user, query or fragment"},
-		{"token", func(c *Config) { c.Relays = []string{"https://relay.example.com?token=secret"} }, "without user, query or fragment"},
+		{"password", func(c *Config) { c.Relays = []string{"https://me:secret@relay.example.com"} }, "without a path, user, query or fragment"},
+		{"token", func(c *Config) { c.Relays = []string{"https://relay.example.com?token=secret"} }, "without a path, user, query or fragment"},
 		{"malformed", func(c *Config) { c.Relays = []string{"http://relay:port"} }, "want http://host:port or https://host"},
 		{"no token", func(c *Config) { c.Token = nil }, "Token is missing"},
 		{"no token file", func(c *Config) { c.Token = func() (string, error) { return "", broken } }, broken.Error()},
@@ -210,9 +211,9 @@ func TestCredentialsOfRelay(t *testing.T) {
 			t.Errorf("the header Authorization is %.20q; want Bearer, and a JWT", r.Header.Get("Authorization"))
 		}
 		switch r.URL.Path {
-		case "/base/agent/challenge":
+		case "/agent/challenge":
 			_ = json.NewEncoder(w).Encode(map[string]string{"challenge": keys.NewChallenge(), "tenant": "default", "host": "laptop"})
-		case "/base/agent/credentials":
+		case "/agent/credentials":
 			if err := json.NewDecoder(r.Body).Decode(&got); err != nil {
 				t.Error(err)
 			}
@@ -222,7 +223,7 @@ func TestCredentialsOfRelay(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	a, err := newAgent(t, func(c *Config) { c.Relays = []string{server.URL + "/base/"} })
+	a, err := newAgent(t, func(c *Config) { c.Relays = []string{server.URL + "/"} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,7 @@ func TestCredentialsOfRelay(t *testing.T) {
 	if err := keys.CheckChallenge(got.Challenge, "default", "laptop", got.NKey, got.Signature); err != nil {
 		t.Error(err)
 	}
-	if want := "ws" + server.URL[len("http"):] + "/base/nats"; a.natsURLs()[0] != want {
+	if want := "ws" + server.URL[len("http"):] + "/nats"; a.natsURLs()[0] != want {
 		t.Errorf("NATS at %s; want %s", a.natsURLs()[0], want)
 	}
 }

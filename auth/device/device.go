@@ -116,12 +116,34 @@ func newDevice(relay string, key *auth.DeviceKey) *Device {
 	}}
 }
 
+// BaseURL returns a relay's base URL without a slash at its end. It refuses a path: the console's service worker, buttons in
+// notifications, and proofs of devices need the relay at the root of its host name. The error hides a text that may contain a secret.
+func BaseURL(text string) (string, error) {
+	u, err := parseBase(text)
+	if err != nil {
+		return "", err
+	}
+	return u.String(), nil
+}
+
+func parseBase(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case strings.ContainsAny(text, "@?#"):
+		text = "…"
+	case err != nil, u.Hostname() == "", strings.Trim(u.Path, "/") != "":
+	case strings.HasPrefix(text, "http://"), strings.HasPrefix(text, "https://"):
+		return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+	}
+	return nil, fmt.Errorf("%q: want http://host:port or https://host, without a path, user, query or fragment", text)
+}
+
 // CheckRelay returns an error unless relay is a valid base URL. If plain is false, http://
 // is valid only for this machine.
 func CheckRelay(relay string, plain bool) error {
-	u, err := url.Parse(relay)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%q: want the relay's URL, such as https://relay.example.com", relay)
+	u, err := parseBase(relay)
+	if err != nil {
+		return err
 	}
 	ip := net.ParseIP(u.Hostname())
 	if local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(); u.Scheme == "http" && !local && !plain {

@@ -40,6 +40,29 @@ func TestLoginNamesAServerThatIsNoRelay(t *testing.T) {
 	}
 }
 
+// TestRelayHasNoPath checks addresses of relays. Device proofs, the console's service worker and links need the relay at the root of
+// its host name. An error shows no text that may contain a secret.
+func TestRelayHasNoPath(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://relay.example.com": "https://relay.example.com", "https://relay.example.com/": "https://relay.example.com", "https://relay.example.com//": "https://relay.example.com",
+		"http://127.0.0.1:8484": "http://127.0.0.1:8484", "http://[::1]:8484/": "http://[::1]:8484", "https://[fe80::1%25eth0]": "https://[fe80::1%25eth0]",
+		"https://example.com/relay": `"https://example.com/relay"`, "https://relay.example.com/device": "without a path", "relay.example.com": `"relay.example.com"`, "": `""`, " https://a.b": `" https://a.b"`,
+		"HTTPS://a.b": "want http://", "ws://a.b": "want http://", "https://": "want http://", "http://:8484": "want http://", "http://relay:port": "want http://",
+		"https://a.b/#host=laptop&token=secret": `"…"`, "https://ada:secret@a.b": `"…"`, "https://a.b?tkn=secret": `"…"`,
+	} {
+		base, err := BaseURL(text)
+		switch {
+		case err == nil && base != want:
+			t.Errorf("BaseURL(%q) = %q; want %q", text, base, want)
+		case err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret")):
+			t.Errorf("BaseURL(%q): %v; want %q in the error, and no secret", text, err, want)
+		}
+		if err := CheckRelay(text, true); (err == nil) != (base != "") {
+			t.Errorf("CheckRelay(%q) = %v; want the verdict of BaseURL", text, err)
+		}
+	}
+}
+
 // TestAccessExpiresWhileTheMachineSleeps takes a relay's answer with an access token. The time until
 // which the device uses the token must have no reading of the monotonic clock: that clock stops while
 // a laptop sleeps, so the device would use the token after its expiry.

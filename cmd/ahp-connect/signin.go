@@ -31,6 +31,10 @@ type loginCmd struct {
 // Run makes this machine a device. An invitation link suffices; otherwise a signed-in
 // person must approve.
 func (c *loginCmd) Run(ctx context.Context, s *streams) error {
+	base, _, _ := strings.Cut(c.URL, "/setup#") // behind it, an invitation link has its secret
+	if err := connect.CheckURL(base, c.RelayPlain); err != nil {
+		return err
+	}
 	machine, _ := os.Hostname() // an unknown name is not shown
 	login := device.Login{Relay: c.URL, Name: c.Name, Machine: machine, Plain: c.RelayPlain, Show: func(code device.Code) {
 		cli.ShowCode(s.err, code, "Add a device", c.NoQR)
@@ -41,7 +45,6 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	}
 	d, err := login.Run(ctx)
 	if err != nil {
-		base, _, _ := strings.Cut(c.URL, "/setup#") // behind it, an invitation link has its secret
 		return fmt.Errorf("%s: %w", base, dialhint.Error(base, err))
 	}
 	inStore, why, err := s.home.Save(d)

@@ -271,6 +271,8 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 		{"two upstreams", with("--relay", relay.URL(), "--token-file", token, "--upstream", host, "--", "cat"), []string{"upstream", "either"}},
 		{"unknown flag", with("--relay", relay.URL(), "--token-file", token, "--host", "x"), []string{"unknown flag --host"}},
 		{"unknown flag of up", []string{"up", relay.URL(), "--host", "x"}, []string{"unknown flag --host"}},
+		{"relay with a path", with("--relay", relay.URL()+"/relay", "--token-file", token, "--upstream", host), []string{"relay", "/relay", "without a path"}},
+		{"relay of up with a path", []string{"up", relay.URL() + "/device", "--upstream", host}, []string{"/device", "without a path"}},
 		{"name of up", []string{"up", relay.URL(), "--upstream", host, "--credentials-file", t.TempDir() + "/x", "--name", "a b"}, []string{"--name", "a b", "a-z"}},
 		{"state directory of up", []string{"up", relay.URL(), "--upstream", host, "--upstream-token-file", token, "--credentials-file", t.TempDir() + "/x", "--state-dir", token}, []string{"--state-dir: mkdir " + token}},
 		{"state directory", []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--state-dir", token + "/x"}, []string{"--state-dir: mkdir " + token}},

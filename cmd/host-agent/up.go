@@ -183,11 +183,12 @@ func (c *upCmd) credentialsFile() (string, error) {
 
 // credentialsFileIn returns the default path in a state directory.
 func (c *upCmd) credentialsFileIn(dir string) (string, error) {
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", fmt.Errorf("%q: want the relay's URL, such as https://relay.example.com", c.URL)
+	base, err := device.BaseURL(c.URL)
+	if err != nil {
+		return "", err
 	}
-	return filepath.Join(dir, plainName(u.Host)+".credential"), nil
+	_, host, _ := strings.Cut(base, "://")
+	return filepath.Join(dir, plainName(host)+".credential"), nil
 }
 
 // plainName makes an address usable in a file name.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/auth/device"
 	"ahprelay/gateway"
 	"ahprelay/internal/dialhint"
 )
@@ -78,22 +79,11 @@ func (r *runningRelay) known() error {
 	return nil
 }
 
-// baseURL checks a base URL, and returns it without a slash at its end.
+// baseURL returns the relay's base URL in a flag, without a slash at its end.
 func baseURL(flag, text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%s %q: want http://host:port or https://host", flag, text)
-	}
-	u.Path = strings.TrimSuffix(u.Path, "/")
-	return u.String(), nil
-}
-
-// rootURL checks a base URL like baseURL, and refuses a path: the console's service worker, buttons in notifications and ahp-connect need
-// the relay at the root of its host name.
-func rootURL(flag, text string) (string, error) {
-	base, err := baseURL(flag, text)
-	if err == nil && strings.Count(base, "/") > 2 {
-		err = fmt.Errorf("%s %q: want a host name for the relay alone, without a path, such as https://relay.example.com", flag, text)
+	base, err := device.BaseURL(text)
+	if err != nil {
+		err = fmt.Errorf("%s %w", flag, err)
 	}
 	return base, err
 }

@@ -93,7 +93,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 func (c *serveCmd) prepare(s *streams) (cfg gateway.RelayConfig, end func(), err error) {
 	cfg = c.config(s)
 	if c.PublicURL != "" {
-		if cfg.Gateway.PublicURL, err = rootURL("--public-url", c.PublicURL); err != nil {
+		if cfg.Gateway.PublicURL, err = baseURL("--public-url", c.PublicURL); err != nil {
 			return cfg, nil, err
 		}
 	}

@@ -36,7 +36,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 		"as is":    {nil, "http://127.0.0.1:1/", auth.AccessRead, time.Hour, "", shareConnections},
 		"to read":  {[]string{"--read", "--url", "https://relay.example.com"}, "https://relay.example.com/", auth.AccessRead, time.Hour, "", shareConnections},
 		"to talk":  {[]string{"--level", "talk", "--url", "https://relay.example.com"}, "https://relay.example.com/", auth.AccessTalk, time.Hour, "", shareConnections},
-		"to write": {[]string{"--write", "--max-connections", "3", "--ttl", "5m", "--subject", "bob", "--url", "https://example.com/relay/"}, "https://example.com/relay/", auth.AccessWrite, 5 * time.Minute, "bob", 3},
+		"to write": {[]string{"--write", "--max-connections", "3", "--ttl", "5m", "--subject", "bob", "--url", "https://example.com/"}, "https://example.com/", auth.AccessWrite, 5 * time.Minute, "bob", 3},
 	} {
 		channel := strings.ReplaceAll(session, " ", "_") // a pattern must not contain spaces
 		flag := "--channel"
@@ -196,7 +196,7 @@ func TestUnclearSharesAreRefused(t *testing.T) {
 	good := map[string]string{"--data-dir": dir, "--host": "laptop", "--channel": "mock:/1", "--ttl": "1h", "--url": "http://relay"}
 	for _, test := range []struct{ flag, value, want string }{
 		{"--host", "*", "--host"}, {"--channel", "*", "--channel"}, {"--channel", "mock:/*", "--channel"}, {"--channel", "abc", "--channel"},
-		{"--ttl", "0s", "--ttl"}, {"--ttl", "900ms", "--ttl is 900ms"}, {"--max-connections", "-1", "connections"}, {"--url", "ftp://relay", "--url"}, {"--url", "relay", "--url"}, {"--url", "http://relay/?x", "--url"},
+		{"--ttl", "0s", "--ttl"}, {"--ttl", "900ms", "--ttl is 900ms"}, {"--max-connections", "-1", "connections"}, {"--url", "ftp://relay", "--url"}, {"--url", "relay", "--url"}, {"--url", "http://relay/?x", "--url"}, {"--url", "https://example.com/relay", "--url"},
 		{"--data-dir", t.TempDir(), "--data-dir"}, {"--read", "--write", "can't be used together"},
 	} {
 		args := []string{"share"}
