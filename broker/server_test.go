@@ -35,12 +35,13 @@ func TestStartServerRefuses(t *testing.T) {
 		want []string
 	}{
 		{"no keys", embedded.Config{}, []string{"no Keys"}},
-		{"port in use", embedded.Config{Keys: s.Keys, Listen: taken}, []string{taken, "in use"}},
+		{"port in use", embedded.Config{Keys: s.Keys, Listen: taken}, []string{"--nats-listen", taken, "in use"}},
 		{"no such address", embedded.Config{Keys: s.Keys, Listen: "192.0.2.1:4222"}, []string{"192.0.2.1:4222"}},
-		{"no port", embedded.Config{Keys: s.Keys, Listen: "localhost"}, []string{`"localhost"`, "host:port"}},
+		{"no port", embedded.Config{Keys: s.Keys, Listen: "localhost"}, []string{`--nats-listen "localhost"`, "host:port"}},
 		{"port too high", embedded.Config{Keys: s.Keys, Listen: "localhost:65536"}, []string{"65535"}},
-		{"cluster port in use", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster(taken)}, []string{taken, "cluster"}},
-		{"no cluster port", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("localhost")}, []string{"Cluster.Listen", "host:port"}},
+		{"cluster port in use", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster(taken)}, []string{"--cluster-listen " + taken, "in use"}},
+		{"no cluster port", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("localhost")}, []string{"--cluster-listen", "host:port"}},
+		{"gateway port in use", embedded.Config{Keys: s.Keys, Gateways: embedded.Gateways{Region: "eu", Listen: taken}}, []string{"--gateway-listen " + taken, "in use"}},
 		{"route without a port", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("127.0.0.1:0", "nats://x")}, []string{"nats://x", "no port"}},
 		{"route without a host", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("127.0.0.1:0", "http://x:1")}, []string{"http"}},
 		{"route without a listener", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("", "x:1")}, []string{"x:1", "listener"}},

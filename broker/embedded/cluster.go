@@ -50,12 +50,15 @@ type Cluster struct {
 	Size int
 }
 
-// listens returns the address of the cluster listener in parentheses, for errors.
-func (c *Cluster) listens() string {
-	if c.Listen == "" {
+// listens returns the flags of the listeners for other servers in parentheses, for errors: NATS names its ports only.
+func (cfg *Config) listens() string {
+	switch {
+	case cfg.Cluster.Listen == "" && cfg.Gateways.Listen == "":
 		return ""
+	case cfg.Gateways.Listen == "":
+		return fmt.Sprintf(" (--cluster-listen %s)", cfg.Cluster.Listen)
 	}
-	return fmt.Sprintf(" (cluster %q)", c.Listen)
+	return fmt.Sprintf(" (--cluster-listen %s, --gateway-listen %s)", cmp.Or(cfg.Cluster.Listen, "none"), cfg.Gateways.Listen)
 }
 
 func setCluster(opts *server.Options, cfg Config) (err error) {
@@ -70,7 +73,7 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 		return nil
 	}
 	o := &opts.Cluster
-	if o.Host, o.Port, err = listenAddress("Cluster.Listen", c.Listen); err != nil {
+	if o.Host, o.Port, err = listenAddress("--cluster-listen", c.Listen); err != nil {
 		return err
 	}
 	if o.TLSConfig, err = cfg.Keys.ClusterTLS(); err != nil {

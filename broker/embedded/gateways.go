@@ -60,7 +60,7 @@ func setGateways(opts *server.Options, cfg Config) (err error) {
 	}
 	o := &opts.Gateway
 	o.Name, o.Advertise = g.Region, g.Advertise
-	if o.Host, o.Port, err = listenAddress("Gateways.Listen", g.Listen); err != nil {
+	if o.Host, o.Port, err = listenAddress("--gateway-listen", g.Listen); err != nil {
 		return err
 	}
 	if o.TLSConfig, err = cfg.Keys.ClusterTLS(); err != nil {

@@ -60,7 +60,7 @@ type port struct {
 
 // listen opens the TCP listener. Connections wait until open is called.
 func listen(cfg Config) (*port, error) {
-	if _, _, err := listenAddress("Listen", cfg.Listen); err != nil {
+	if _, _, err := listenAddress("--nats-listen", cfg.Listen); err != nil {
 		return nil, err
 	}
 	p := &port{tls: cfg.TLS, log: cfg.Log, unauthenticated: unauthenticated.New(unauthenticated.Bounds{Total: cmp.Or(cfg.unauthenticated, maxUnauthenticated)}), conns: map[[2]string]int{}}
@@ -70,7 +70,7 @@ func listen(cfg Config) (*port, error) {
 	var err error
 	if p.Listener, err = lc.Listen(p.life, "tcp", cfg.Listen); err != nil {
 		p.cancel()
-		return nil, err
+		return nil, fmt.Errorf("--nats-listen: %w", err)
 	}
 	return p, nil
 }

@@ -64,7 +64,7 @@ func splitRoutes(routes []*url.URL, o *server.ClusterOpts) (mine, others []*url.
 func (c *Cluster) Place() string {
 	o := &server.ClusterOpts{}
 	var err error
-	if o.Host, o.Port, err = listenAddress("Cluster.Listen", c.Listen); err != nil {
+	if o.Host, o.Port, err = listenAddress("--cluster-listen", c.Listen); err != nil {
 		return ""
 	}
 	var routes []*url.URL

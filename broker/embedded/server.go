@@ -70,14 +70,15 @@ func (s *Server) Addr() net.Addr {
 // Name returns the server's name, unique in its cluster.
 func (s *Server) Name() string { return s.nats.Name() }
 
-func listenAddress(what, address string) (host string, port int, err error) {
+// listenAddress parses the address in a flag of relay serve.
+func listenAddress(flag, address string) (host string, port int, err error) {
 	host, digits, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", 0, fmt.Errorf("bad %s %q: want host:port", what, address)
+		return "", 0, fmt.Errorf("%s %q: want host:port", flag, address)
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("bad %s %q: want a port up to 65535", what, address)
+		return "", 0, fmt.Errorf("%s %q: want a port up to 65535", flag, address)
 	}
 	if n == 0 {
 		return host, server.RANDOM_PORT, nil

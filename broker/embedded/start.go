@@ -69,7 +69,7 @@ func Start(cfg Config) (_ *Server, err error) {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
 	if err := s.joinOthers(opts); err != nil {
-		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
+		return nil, fmt.Errorf("NATS server%s: %w", cfg.listens(), err)
 	}
 	if config := opts.Cluster.TLSConfig; config != nil {
 		s.answerJoining(config)
@@ -104,7 +104,7 @@ func Start(cfg Config) (_ *Server, err error) {
 	ns.Start()
 	if err := awaitReady(ns, log); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
+		return nil, fmt.Errorf("NATS server%s: %w", cfg.listens(), err)
 	}
 	if s.port != nil {
 		s.port.open(s)
