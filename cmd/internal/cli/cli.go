@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"reflect"
 	"runtime"
@@ -244,10 +245,14 @@ func (p Program) Start(ctx context.Context, flags *Common, args []string, stdout
 // loadYAML returns a resolver for the flags in a YAML file.
 func loadYAML(r io.Reader) (kong.Resolver, error) {
 	file := yamlFile{name: nameOf(r), values: map[string]any{}}
-	var node yaml.Node
-	err := yaml.NewDecoder(r).Decode(&node)
+	var node, second yaml.Node
+	reader := yaml.NewDecoder(r)
+	err := reader.Decode(&node)
 	if err == nil {
 		err = node.Decode(&file.values)
+	}
+	if err == nil && reader.Decode(&second) != io.EOF {
+		err = errors.New("--- begins a second document")
 	}
 	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("%s is not YAML of the form \"flag: value\": %w", file.name, err)
@@ -306,7 +311,14 @@ func (y yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 	}
 	to, node := flag.Target.Type(), y.node(flag.Name)
 	list := to.Kind() == reflect.Slice && to.Elem().Kind() == reflect.String
-	if node == nil || !list && to.Kind() != reflect.String && to != reflect.TypeFor[time.Duration]() {
+	switch {
+	case node == nil:
+		return value, nil
+	case to.Kind() == reflect.Map:
+		return value, y.checkMap(node, to.Elem().Kind())
+	case to.Kind() == reflect.Int && isFraction(value): // kong would round it
+		return nil, fmt.Errorf("%s, line %d: want a whole number", y.name, node.Line)
+	case !list && to.Kind() != reflect.String && to != reflect.TypeFor[time.Duration]():
 		return value, nil
 	}
 	if !list || node.Kind != yaml.SequenceNode {
@@ -321,6 +333,30 @@ func (y yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 		texts = append(texts, text)
 	}
 	return texts, nil
+}
+
+// checkMap refuses a value that is neither a text nor a mapping from names to single values of a kind.
+func (y yamlFile) checkMap(node *yaml.Node, kind reflect.Kind) error {
+	if node.Kind == yaml.ScalarNode && node.Tag == "!!str" {
+		return nil // as on the command line
+	}
+	tag, want := "!!str", "NAME: TEXT"
+	if kind == reflect.Int {
+		tag, want = "!!int", "NAME: NUMBER"
+	}
+	bad := node.Kind != yaml.MappingNode
+	for i := 1; i < len(node.Content) && !bad; i += 2 {
+		bad = named(node.Content[i]).Tag != tag
+	}
+	if bad {
+		return fmt.Errorf("%s, line %d: want {%s, …}", y.name, node.Line, want)
+	}
+	return nil
+}
+
+func isFraction(value any) bool {
+	number, ok := value.(float64)
+	return ok && number != math.Trunc(number)
 }
 
 // node returns a key's value, or nil if the key is part of an alias.

@@ -180,8 +180,10 @@ func TestEnvironmentHasPriorityOverTheFile(t *testing.T) {
 // the command line, so a time needs a unit.
 func TestFileHasTextsAsWritten(t *testing.T) {
 	for text, want := range map[string]string{
-		"zone: 1.10": "{1.10 [] 0s}", "zone: \"1\"": "{1 [] 0s}", "zone:": "{ [] 0s}", "log-format: json\nport: zone\nzone: 3": "{3 [zone] 0s}", "port: [80, 443-445]": "{ [80 443-445] 0s}", "port: 80": "{ [80] 0s}", "port: a,b": "{ [a b] 0s}",
-		"ping: 0": "{ [] 0s}", "ping: 1m": "{ [] 1m0s}", "a: &a 7\nzone: *a": "unknown flag a",
+		"zone: 1.10": "{1.10 [] 0s ", "zone: \"1\"": "{1 [] 0s ", "zone:": "{ [] 0s ", "log-format: json\nport: zone\nzone: 3": "{3 [zone] 0s ", "port: [80, 443-445]": "{ [80 443-445] 0s ", "port: 80": "{ [80] 0s ", "port: a,b": "{ [a b] 0s ",
+		"ping: 0": "{ [] 0s ", "ping: 1m": "{ [] 1m0s ", "a: &a 7\nzone: *a": "unknown flag a",
+		"limit: {a: 1, b: 2}": "map[a:1 b:2]", "limit: a=1,b=2": "map[a:1 b:2]", "size: 1_000": "1000 map", "size: 1e3": "1000 map", "zone: x\n---\n": "second document", "zone: a\n---\nzone: b": "second document", "---\nzone: a": "{a ",
+		"limit: 5": "line 1: want {NAME: NUMBER, …}", "limit: [a=1]": "line 1: want {NAME: NUMBER", "port: 80\nlimit: {a: many}": "line 2: want {NAME: NUMBER", "limit: {a: [1]}": "want {NAME: NUMBER", "run: {a: [b]}": "line 1: want {NAME: TEXT", "size: 3.7": "line 1: want a whole number",
 		"ping: 15": "missing unit", "zone: [1]": "line 1: want a single value", "port: [[1]]": "line 1: want a single value",
 	} {
 		file := filepath.Join(t.TempDir(), "prog.yaml")
@@ -194,6 +196,10 @@ func TestFileHasTextsAsWritten(t *testing.T) {
 				Zone string
 				Port []string
 				Ping time.Duration
+
+				Size  int
+				Limit map[string]int `mapsep:","`
+				Run   map[string]string
 			} `embed:""`
 		}
 		got := ""
