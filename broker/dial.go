@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -325,7 +327,7 @@ func checkURLs(rawURLs []string) error {
 func CheckURL(rawURL string, schemes ...string) error {
 	want := strings.Join(schemes, "://, ") + "://"
 	u, err := url.Parse(rawURL)
-	if err != nil || u.Hostname() == "" {
+	if err != nil || !hasAddress(u) {
 		if strings.ContainsAny(rawURL, "@?") { // it may contain a password
 			rawURL = redact(u)
 		}
@@ -338,6 +340,12 @@ func CheckURL(rawURL string, schemes ...string) error {
 		return fmt.Errorf("URL %s: scheme %q is not one of %s", redact(u), u.Scheme, want)
 	}
 	return nil
+}
+
+// hasAddress reports whether a URL has a host. A port must be a number up to 65535, and an IPv6 address be in brackets.
+func hasAddress(u *url.URL) bool {
+	_, err := strconv.ParseUint(cmp.Or(u.Port(), "0"), 10, 16)
+	return err == nil && u.Hostname() != "" && (!strings.Contains(u.Hostname(), ":") || strings.HasPrefix(u.Host, "["))
 }
 
 // redact returns a URL without user and query, for messages.

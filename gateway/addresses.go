@@ -138,7 +138,7 @@ var ErrNoPublicURL = errors.New("the address at which browsers reach this relay 
 // relay cannot know the address that browsers use.
 func (r *Relay) PublicURL() string {
 	if url := r.server.Load().cfg.PublicURL; url != "" {
-		return strings.TrimSuffix(url, "/")
+		return url
 	}
 	at, err := netip.ParseAddrPort(r.public.Addr().String())
 	if err != nil {

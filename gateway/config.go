@@ -9,12 +9,14 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"path"
 	"strings"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/auth/device"
 	"ahprelay/auth/oidc"
 	"ahprelay/auth/people"
 	"ahprelay/broker/link"
@@ -189,6 +191,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.Origins = DefaultOrigins
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.PublicURL, cfg.OwnURL = strings.TrimRight(cfg.PublicURL, "/"), strings.TrimRight(cfg.OwnURL, "/")
 	return cfg
 }
 
@@ -212,49 +215,60 @@ func (cfg *Config) firstCredit() int {
 	return min(max(cfg.MaxQueued/creditShare, leastCredit), mostCredit)
 }
 
-// check returns an error for the first invalid field. Each branch checks a field.
+// check returns an error for an invalid field.
 func (cfg *Config) check() error {
 	switch {
 	case cfg.Keys == nil:
 		return errors.New("no Keys given")
 	case cfg.Bus == nil:
 		return errors.New("no Bus given")
-	case cfg.OwnURL != "" && !strings.HasPrefix(cfg.OwnURL, "http://") && !strings.HasPrefix(cfg.OwnURL, "https://"):
-		return fmt.Errorf("--own-url %q: want http://host or https://host", cfg.OwnURL)
 	case cfg.Registry == nil:
 		return errors.New("no Registry given")
 	}
-	if err := errors.Join(cfg.checkLimits(), cfg.checkConsoles(), cfg.checkStrict()); err != nil {
-		return err
-	}
-	return ahp.CheckName("Instance", cfg.Instance)
+	return errors.Join(cfg.checkSettings(), ahp.CheckName("Instance", cfg.Instance))
 }
 
-// checkLimits is the part of check that a relay's configuration needs before NATS starts.
+// checkSettings is the part of check that a relay needs before NATS starts. An error names a setting by its flag of relay serve; a setting
+// without a flag has the name of its field, as in Config.Stall.
+func (cfg *Config) checkSettings() error {
+	return errors.Join(cfg.checkLimits(), cfg.checkTimes(), cfg.Minority.check(), cfg.Compress.Check(), cfg.checkOrigins(), cfg.checkStrict())
+}
+
 func (cfg *Config) checkLimits() error {
 	switch {
 	case cfg.MaxFrame < 1:
-		return fmt.Errorf("MaxFrame is %d; want at least 1", cfg.MaxFrame)
+		return fmt.Errorf("--max-frame is %d; want at least 1", cfg.MaxFrame)
 	case cfg.MaxFirstFrame < 1 || cfg.MaxFirstFrame > min(cfg.MaxFrame, maxFirst):
-		return fmt.Errorf("MaxFirstFrame is %d; want 1 to %d", cfg.MaxFirstFrame, min(cfg.MaxFrame, maxFirst))
+		return fmt.Errorf("Config.MaxFirstFrame is %d; want 1 to %d", cfg.MaxFirstFrame, min(cfg.MaxFrame, maxFirst))
 	case cfg.QueueLimit < minQueue:
-		return fmt.Errorf("QueueLimit is %d; want at least %d", cfg.QueueLimit, minQueue)
+		return fmt.Errorf("Config.QueueLimit is %d; want at least %d", cfg.QueueLimit, minQueue)
 	}
 	if least := cfg.QueueLimit + 2*cfg.MaxFrame; cfg.MaxQueued < least {
 		return fmt.Errorf("--max-queued is %d; want at least %d, for one client with the longest message", cfg.MaxQueued, least)
 	}
-	if err := cfg.Compress.Check(); err != nil {
-		return err
-	}
-	if err := errors.Join(cfg.checkTimes(), cfg.Minority.check()); err != nil {
-		return err
+	return nil
+}
+
+// checkOrigins returns an error for an address that is none, or for a malformed pattern of addresses.
+func (cfg *Config) checkOrigins() error {
+	for _, base := range []struct{ flag, url string }{{"--public-url", cfg.PublicURL}, {"--own-url", cfg.OwnURL}} {
+		if _, err := device.BaseURL(base.url); base.url != "" && err != nil {
+			return fmt.Errorf("%s %w", base.flag, err)
+		}
 	}
 	for _, pattern := range cfg.Origins {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return fmt.Errorf("--allow-origin %q is not a pattern; want for example *.example.com", pattern)
 		}
 	}
-	return nil
+	for _, origin := range cfg.ConsoleOrigins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || origin != u.Scheme+"://"+u.Host {
+			return fmt.Errorf("--console-origin %q: want a scheme and a host, such as https://console.example.com", origin)
+		}
+	}
+	_, err := cfg.canvasOrigin()
+	return err
 }
 
 func (cfg *Config) canvasOrigin() (canvas.Origin, error) {
@@ -269,7 +283,7 @@ func (cfg *Config) checkTimes() error {
 		field string
 		value time.Duration
 	}{
-		{"--ping", cfg.Ping}, {"Stall", cfg.Stall}, {"--resume", cfg.Resume}, {"--hold", cfg.HoldTime}, {"--credential-ttl", cfg.CredentialTTL},
+		{"--ping", cfg.Ping}, {"Config.Stall", cfg.Stall}, {"--resume", cfg.Resume}, {"--hold", cfg.HoldTime}, {"--credential-ttl", cfg.CredentialTTL},
 	} {
 		if d.value < 0 {
 			return fmt.Errorf("%s is %v; want a time above zero, or 0 for the default", d.field, d.value)

@@ -1,22 +1,10 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 )
-
-func (cfg *Config) checkConsoles() error {
-	for _, origin := range cfg.ConsoleOrigins {
-		u, err := url.Parse(origin)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || origin != u.Scheme+"://"+u.Host {
-			return fmt.Errorf("console origin %q: want a scheme and a host, such as https://console.example.com", origin)
-		}
-	}
-	return nil
-}
 
 // signsIn are the paths at which a browser registers a device key and gets tokens.
 var signsIn = []string{"/auth/device", "/auth/token", "/auth/share"}

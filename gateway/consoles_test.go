@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -47,8 +48,8 @@ func TestOnlyConsoleOriginsCallTheInterfaces(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"console.example", "https://console.example/", "*", "https://*.example/x"} {
-		if err := (&Config{ConsoleOrigins: []string{bad}}).checkConsoles(); err == nil {
-			t.Errorf("console origin %q is accepted; want an error", bad)
+		if err := (&Config{ConsoleOrigins: []string{bad}}).checkOrigins(); err == nil || !strings.Contains(err.Error(), "--console-origin") {
+			t.Errorf("console origin %q gives %v; want an error that names --console-origin", bad, err)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (m Minority) check() error {
 	case MinorityServe, MinorityRead, MinorityStop:
 		return nil
 	}
-	return fmt.Errorf("minority %q: want %s, %s or %s", string(m), MinorityServe, MinorityRead, MinorityStop)
+	return fmt.Errorf("--minority %q: want %s, %s or %s", string(m), MinorityServe, MinorityRead, MinorityStop)
 }
 
 // Timing of a cut.

@@ -315,7 +315,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	}
 	r.registry, err = registry.Start(ctx, registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
-		Keys: r.keys.SetIDs, URL: strings.TrimSuffix(g.OwnURL, "/"),
+		Keys: r.keys.SetIDs, URL: g.OwnURL,
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew accordingly
 		File:     filepath.Join(cfg.DataDir, hostsName), Previous: r.dir.crashed,
 		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter, HostLimits: cfg.HostLimits,

@@ -20,6 +20,7 @@ import (
 	"ahprelay/broker/registry"
 	agentsapi "ahprelay/gateway/api/agents"
 	"ahprelay/gateway/canvas"
+	"ahprelay/gateway/notify"
 	"ahprelay/gateway/wire"
 	"ahprelay/test/locked"
 	"ahprelay/test/natssite"
@@ -51,8 +52,8 @@ func TestStartRelayFails(t *testing.T) {
 			[]string{"--admin-listen " + address, "address already in use", "choose another"}},
 		{"NATS port in use", func(c *RelayConfig) { c.NATSListen = address },
 			[]string{address, "address already in use"}},
-		{"no address", func(c *RelayConfig) { c.Listen = "8484" }, []string{"--listen 8484", "missing port"}},
-		{"no NATS address", func(c *RelayConfig) { c.NATSListen = "4222" }, []string{`"4222"`, "want host:port"}},
+		{"no address", func(c *RelayConfig) { c.Listen = "8484" }, []string{`--listen "8484"`, "want host:port"}},
+		{"no NATS address", func(c *RelayConfig) { c.NATSListen = "4222" }, []string{`--nats-listen "4222"`, "want host:port"}},
 		{"data directory is a file", func(c *RelayConfig) { c.DataDir = file }, []string{file}},
 		{"data directory is nowhere", func(c *RelayConfig) { c.DataDir = filepath.Join(file, "x") }, []string{file}},
 		{"data directory is in use", func(c *RelayConfig) {
@@ -63,7 +64,7 @@ func TestStartRelayFails(t *testing.T) {
 			}
 			t.Cleanup(r.Close)
 		}, []string{"in use by another relay", "copy of the keys"}},
-		{"cluster port in use", func(c *RelayConfig) { c.ClusterListen = address }, []string{address, "address already in use"}},
+		{"cluster port in use", func(c *RelayConfig) { c.ClusterListen = address }, []string{"--cluster-listen " + address, "address already in use"}},
 		{"cluster and external NATS", func(c *RelayConfig) { c.ClusterListen, c.NATSURL = "127.0.0.1:0", "nats://127.0.0.1:1" },
 			[]string{"--cluster-listen", "--nats-url", "choose one"}},
 		{"cluster route without a listener", func(c *RelayConfig) { c.ClusterRoutes = []string{"10.0.0.1:6222"} },
@@ -77,12 +78,12 @@ func TestStartRelayFails(t *testing.T) {
 			[]string{"http://127.0.0.1:1", "nats://, tls://"}},
 		{"no NATS server", func(c *RelayConfig) { c.NATSURL = "nats://127.0.0.1:1" },
 			[]string{"connection refused", TrustFile}},
-		{"bad limit", func(c *RelayConfig) { c.Gateway.MaxFrame = -1 }, []string{"MaxFrame is -1", "at least 1"}},
-		{"bad first limit", func(c *RelayConfig) { c.Gateway.MaxFirstFrame = 1 << 20 }, []string{"MaxFirstFrame is 1048576", "1 to 262144"}},
-		{"bad queue", func(c *RelayConfig) { c.Gateway.QueueLimit = 1 }, []string{"QueueLimit is 1", "at least"}},
+		{"bad limit", func(c *RelayConfig) { c.Gateway.MaxFrame = -1 }, []string{"--max-frame is -1", "at least 1"}},
+		{"bad first limit", func(c *RelayConfig) { c.Gateway.MaxFirstFrame = 1 << 20 }, []string{"Config.MaxFirstFrame is 1048576", "1 to 262144"}},
+		{"bad queue", func(c *RelayConfig) { c.Gateway.QueueLimit = 1 }, []string{"Config.QueueLimit is 1", "at least"}},
 		{"bad hold", func(c *RelayConfig) { c.Gateway.HoldTime = -time.Second }, []string{"--hold is -1s"}},
 		{"bad resume", func(c *RelayConfig) { c.Gateway.Resume = -time.Second }, []string{"--resume is -1s"}},
-		{"bad stall", func(c *RelayConfig) { c.Gateway.Stall = -time.Second }, []string{"Stall is -1s"}},
+		{"bad stall", func(c *RelayConfig) { c.Gateway.Stall = -time.Second }, []string{"Config.Stall is -1s"}},
 		{"bad origin", func(c *RelayConfig) { c.Gateway.Origins = []string{"[x"} }, []string{`--allow-origin "[x"`, "*.example.com"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -113,16 +114,66 @@ func TestStartRelayFails(t *testing.T) {
 	r.Close() // a second Close does nothing
 }
 
-// TestCheckFindsBadLimits checks configurations without a start. Check must find a bad limit before NATS
-// and the store start, and accept the defaults.
-func TestCheckFindsBadLimits(t *testing.T) {
+// TestCheckNamesTheFlag checks configurations without a start. Check must find each fault before NATS and the store start, and name
+// the flag of relay serve. It accepts the defaults.
+func TestCheckNamesTheFlag(t *testing.T) {
 	var cfg RelayConfig
 	if err := cfg.Check(t.Context()); err != nil {
 		t.Errorf("Check of the defaults = %v; want no error", err)
 	}
-	cfg.Gateway.MaxFrame = -1
-	if err := cfg.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "MaxFrame is -1") {
-		t.Errorf("Check = %v; want MaxFrame is -1", err)
+	for flag, change := range map[string]func(*RelayConfig){
+		"--max-frame is -1":        func(c *RelayConfig) { c.Gateway.MaxFrame = -1 },
+		"--max-queued is 1;":       func(c *RelayConfig) { c.Gateway.MaxQueued = 1 },
+		"--ping is -1ns":           func(c *RelayConfig) { c.Gateway.Ping = -1 },
+		"--credential-ttl is -1ns": func(c *RelayConfig) { c.Gateway.CredentialTTL = -1 },
+		"--compress-clients is":    func(c *RelayConfig) { c.Gateway.Compress = "x" },
+		"--minority":               func(c *RelayConfig) { c.Gateway.Minority = "x" },
+		"--public-url":             func(c *RelayConfig) { c.Gateway.PublicURL = "https://example.com/relay" },
+		"--own-url":                func(c *RelayConfig) { c.Gateway.OwnURL = "relay.example.com" },
+		"--console-origin":         func(c *RelayConfig) { c.Gateway.ConsoleOrigins = []string{"https://console.example.com/"} },
+		"--strict":                 func(c *RelayConfig) { c.Gateway.Strict = []string{"laptop"} },
+		"--canvas-domain":          func(c *RelayConfig) { c.Gateway.CanvasDomain = "canvas.example.com/x" },
+		"--nats-url":               func(c *RelayConfig) { c.NATSURL = "nats://127.0.0.1:99999" },
+		"--cluster-route":          func(c *RelayConfig) { c.ClusterListen, c.ClusterRoutes = "127.0.0.1:0", []string{"::1:6222"} },
+		"--region":                 func(c *RelayConfig) { c.Region, c.GatewayListen = "EU West", "127.0.0.1:0" },
+		"--acme-directory":         func(c *RelayConfig) { c.TLS.ACMEDomains, c.TLS.ACMEDirectory = []string{"a.example"}, "nowhere" },
+		`--acme-domain "https://a.example"`: func(c *RelayConfig) {
+			c.TLS.ACMEDomains, c.Gateway.PublicURL = []string{"https://a.example"}, "https://https://a.example"
+		},
+		"--notify-smtp: failed": func(c *RelayConfig) {
+			c.Notify.Mail = &notify.MailConfig{URL: "smtp://mail.example.com:99999", From: "a@example.com"}
+		},
+		"--listen":                         func(c *RelayConfig) { c.Listen = "127.0.0.1" },
+		`--admin-listen "127.0.0.1:99999"`: func(c *RelayConfig) { c.AdminListen = "127.0.0.1:99999" },
+		"--metrics-listen":                 func(c *RelayConfig) { c.MetricsListen = NoListener },
+		"--nats-listen":                    func(c *RelayConfig) { c.NATSListen = "4222" },
+		"--cluster-listen":                 func(c *RelayConfig) { c.ClusterListen = "::1" },
+		"--gateway-listen":                 func(c *RelayConfig) { c.Region, c.GatewayListen = "eu", "10.0.0.1" },
+		"--gateway:":                       func(c *RelayConfig) { c.Gateways = []string{"10.0.0.1:7222"} },
+		`--notify-contact "foo"`:           func(c *RelayConfig) { c.Notify.Contact = "foo" },
+		"--notify-contact":                 func(c *RelayConfig) { c.Notify.Contact = "http://relay.example.com" },
+		"--notify-smtp": func(c *RelayConfig) {
+			c.Notify.Mail = &notify.MailConfig{URL: "mail.example.com", From: "a@example.com"}
+		},
+		"--tls-cert /none": func(c *RelayConfig) { c.TLS.CertFile, c.TLS.KeyFile = "/none", "/none" },
+	} {
+		var cfg RelayConfig
+		change(&cfg)
+		if err := cfg.Check(t.Context()); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("Check = %v; want an error with %s", err, flag)
+		}
+	}
+}
+
+// TestPushServicesGetAContactThatTheyAccept: the contact of RFC 8292 is a mail address or an https URL, so a plain public URL is none.
+func TestPushServicesGetAContactThatTheyAccept(t *testing.T) {
+	for _, test := range []struct{ contact, public, want string }{
+		{"", "", "relay@localhost"}, {"", "http://laptop:8484", "relay@localhost"}, {"", "https://relay.example.com", "https://relay.example.com"}, {"admin@example.com", "https://relay.example.com", "admin@example.com"},
+	} {
+		cfg := NotifyConfig{Contact: test.contact}
+		if got := cfg.contact(test.public); got != test.want || cfg.check() != nil {
+			t.Errorf("the contact %q of a relay at %q is %q, %v; want %q", test.contact, test.public, got, cfg.check(), test.want)
+		}
 	}
 }
 

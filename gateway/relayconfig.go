@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"ahprelay/ahp"
+	"ahprelay/broker"
 	"ahprelay/broker/embedded"
 )
 
@@ -75,23 +78,41 @@ const (
 // its configuration. It makes the cluster accept this relay and its host-agents.
 const TrustFile = "nats-trust.conf"
 
-// Check returns an error for settings that contradict each other or would send tokens
-// over a network in plain text. It opens no port and no data directory.
+// Check returns an error for settings that are invalid, contradict each other or would send
+// tokens over a network in plain text. It opens no port and no data directory.
 func (c *RelayConfig) Check(ctx context.Context) error {
-	limits := c.Gateway.withDefaults()
-	if err := limits.checkLimits(); err != nil {
-		return err
-	}
 	if err := c.TLS.check(c.Gateway.CanvasDomain); err != nil {
 		return err
 	}
-	if err := c.checkPlain(ctx); err != nil {
+	settings := c.Gateway.withDefaults()
+	return errors.Join(settings.checkSettings(), c.Notify.check(), c.checkListeners(ctx), c.checkNATS(), c.checkCluster())
+}
+
+// CheckWitness is Check for [StartWitness], which uses the settings of the cluster only.
+func (c *RelayConfig) CheckWitness() error {
+	if c.ClusterListen == "" || len(c.ClusterRoutes) == 0 {
+		return errors.New("--witness needs a cluster: add --cluster-listen and --cluster-route")
+	}
+	return errors.Join(c.checkNATS(), c.checkCluster())
+}
+
+// checkNATS returns an error for a malformed name or address of NATS servers.
+func (c *RelayConfig) checkNATS() error {
+	if c.NATSURL != "" {
+		for u := range strings.SplitSeq(c.NATSURL, ",") {
+			if err := broker.CheckURL(u, "nats", "tls"); err != nil {
+				return fmt.Errorf("--nats-url: %w", err)
+			}
+		}
+	}
+	if err := embedded.CheckRoutes(c.ClusterRoutes); err != nil {
+		return fmt.Errorf("--cluster-route: %w", err)
+	}
+	if err := ahp.CheckName("--region", c.Region); c.Region != "" && err != nil {
 		return err
 	}
-	if _, err := c.gateways(); err != nil {
-		return err
-	}
-	return c.checkCluster()
+	_, err := c.gateways()
+	return err
 }
 
 func (c *RelayConfig) checkCluster() error {

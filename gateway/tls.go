@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,8 +49,8 @@ func (c *TLSConfig) on() bool {
 	return c.CertFile != "" || c.KeyFile != "" || len(c.ACMEDomains) > 0 || c.ACMEDNS != nil
 }
 
-// check returns an error for flags that contradict each other. Each branch is a
-// contradiction.
+// check returns an error for flags that contradict each other, and for files that cannot be
+// used. Each branch of the switch is a contradiction.
 func (c *TLSConfig) check(canvasDomain string) error {
 	switch {
 	case (c.CertFile == "") != (c.KeyFile == ""):
@@ -68,7 +69,13 @@ func (c *TLSConfig) check(canvasDomain string) error {
 			return fmt.Errorf("--acme-domain %q: want a name such as relay.example.com", domain)
 		}
 	}
-	return nil
+	if u, err := url.Parse(c.ACMEDirectory); c.ACMEDirectory != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
+		return fmt.Errorf("--acme-directory %q: want a URL such as https://acme.example.com/directory", c.ACMEDirectory)
+	}
+	if c.CertFile == "" {
+		return nil
+	}
+	return (&certFiles{cert: c.CertFile, key: c.KeyFile}).load()
 }
 
 // certificates returns the certificate for a TLS handshake.
@@ -257,21 +264,31 @@ func (l tlsListener) Accept() (net.Conn, error) {
 	return tls.Server(wire.BelowTLS(conn), l.config), nil
 }
 
-// checkPlain returns an error for a listener that would send tokens over a network in
-// plain text, unless ListenPlain is set.
-func (c *RelayConfig) checkPlain(ctx context.Context) error {
-	if c.ListenPlain {
-		return nil
-	}
+// checkListeners returns an error for a malformed address, or for a listener that would send
+// tokens over a network in plain text, unless ListenPlain is set.
+func (c *RelayConfig) checkListeners(ctx context.Context) error {
 	for _, l := range []struct {
 		flag, address string
-		tls           bool
+		safe          bool // encrypts, or carries no tokens
 	}{
 		{"--listen", cmp.Or(c.Listen, DefaultListen), c.TLS.on()},
 		{"--admin-listen", cmp.Or(c.AdminListen, DefaultAdminListen), false},
+		{"--metrics-listen", c.MetricsListen, true},
 		{"--nats-listen", c.NATSListen, c.TLS.on()},
+		{"--cluster-listen", c.ClusterListen, true},
+		{"--gateway-listen", c.GatewayListen, true},
 	} {
-		if l.tls || l.address == "" || l.address == NoListener {
+		if l.address == "" || l.flag == "--admin-listen" && l.address == NoListener {
+			continue
+		}
+		_, port, err := net.SplitHostPort(l.address)
+		if err == nil {
+			_, err = net.DefaultResolver.LookupPort(ctx, "tcp", port)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %q: want host:port, such as %s", l.flag, l.address, DefaultListen)
+		}
+		if l.safe || c.ListenPlain {
 			continue
 		}
 		if local, err := isLocal(ctx, l.address); err != nil || local {

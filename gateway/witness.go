@@ -22,8 +22,8 @@ type Witness struct {
 // StartWitness starts a witness. It uses the data directory and cluster settings in cfg.
 // The directory needs the same keys as the relays.
 func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
-	if cfg.ClusterListen == "" || len(cfg.ClusterRoutes) == 0 {
-		return nil, errors.New("--witness needs a cluster: add --cluster-listen and --cluster-route")
+	if err := cfg.CheckWitness(); err != nil {
+		return nil, err
 	}
 	cfg.Gateway = cfg.Gateway.withDefaults()
 	keys, err := auth.ExistingKeys(cfg.DataDir) // other members would reject new keys

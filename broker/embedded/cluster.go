@@ -92,7 +92,7 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	for _, r := range c.Routes {
 		u, err := routeURL(r)
 		if err != nil {
-			return err
+			return fmt.Errorf("--cluster-route: %w", err)
 		}
 		opts.Routes = append(opts.Routes, u)
 	}
@@ -178,16 +178,26 @@ func loopback(host string) string {
 	return host
 }
 
+// CheckRoutes returns an error for a malformed address of a server.
+func CheckRoutes(routes []string) error {
+	for _, route := range routes {
+		if _, err := routeURL(route); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func routeURL(route string) (*url.URL, error) {
 	if !strings.Contains(route, "://") {
 		route = "nats://" + route
 	}
 	if err := broker.CheckURL(route, "nats"); err != nil {
-		return nil, fmt.Errorf("cluster route: %w", err)
+		return nil, err
 	}
 	u, err := url.Parse(route)
 	if err == nil && u.Port() == "" {
-		err = fmt.Errorf("cluster route %s has no port", (&url.URL{Scheme: u.Scheme, Host: u.Host}).String())
+		err = fmt.Errorf("%s has no port", (&url.URL{Scheme: u.Scheme, Host: u.Host}).String())
 	}
 	return u, err
 }

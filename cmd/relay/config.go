@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -18,26 +20,27 @@ func (c *configCheckCmd) Run(ctx context.Context, s *streams) error {
 	if parsed, err := a.program().Parse([]string{"serve", "--config", c.File}, s.out, s.err); parsed == nil || err != nil {
 		return err
 	}
-	serve := a.Serve
-	if folder := filepath.Dir(serve.AuditFile); serve.AuditFile != "" { // the relay would create the file
-		if _, err := os.Stat(folder); err != nil {
-			return fmt.Errorf("--audit-file: %w", err)
-		}
-		serve.AuditFile = ""
+	if err := a.Serve.check(ctx, s); err != nil {
+		return err
 	}
-	cfg, end, err := serve.prepare(s)
+	_, err := fmt.Fprintf(s.out, "%s is in order\n", c.File)
+	return err
+}
+
+func (c *serveCmd) check(ctx context.Context, s *streams) error {
+	if c.Witness {
+		cfg := c.config(s)
+		return cfg.CheckWitness()
+	}
+	if _, err := os.Stat(c.AuditFile); errors.Is(err, fs.ErrNotExist) { // a start creates the file, but not its directory
+		if _, err := os.Stat(filepath.Dir(c.AuditFile)); err == nil {
+			c.AuditFile = ""
+		}
+	}
+	cfg, end, err := c.prepare(s)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if err := cfg.Check(ctx); err != nil {
-		return err
-	}
-	for flag, file := range map[string]string{"--tls-cert": serve.TLSCert, "--tls-key": serve.TLSKey} {
-		if _, err := os.Stat(file); file != "" && err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
-		}
-	}
-	_, err = fmt.Fprintf(s.out, "%s is in order\n", c.File)
-	return err
+	return cfg.Check(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"ahprelay/ahp"
 	"ahprelay/gateway/admission"
 )
 
@@ -51,6 +52,9 @@ func (f *limitFlags) limits() (l admission.Limits, err error) {
 		}
 	}
 	for tenant, n := range f.LimitHosts {
+		if err := ahp.CheckName("--limit-hosts: tenant", tenant); tenant != "*" && err != nil {
+			return l, err
+		}
 		if n < 0 {
 			return l, fmt.Errorf("--limit-hosts: %s=%d; want 0 for no limit, or more", tenant, n)
 		}

@@ -13,7 +13,7 @@ import (
 
 // notifyFlags configure notifications.
 type notifyFlags struct {
-	NotifyContact  string   `help:"This relay's contact for browsers' push services: an e-mail address, or https://… Default: --public-url." placeholder:"ADDRESS"`
+	NotifyContact  string   `help:"This relay's contact for browsers' push services: an e-mail address, or https://… Default: --public-url, if it is https://." placeholder:"ADDRESS"`
 	NotifySMTP     string   `help:"Mail server for notifications, as smtp://user@host:587 (STARTTLS) or smtps://user@host:465. Without it, e-mail is unavailable." placeholder:"URL" name:"notify-smtp"`
 	NotifySMTPFile string   `help:"File with the mail server's password." type:"path" placeholder:"FILE" name:"notify-smtp-password-file" with:"notify-smtp"`
 	NotifyMailFrom string   `help:"Sender address for notification mails." placeholder:"ADDRESS" name:"notify-mail-from" with:"notify-smtp"`
@@ -55,5 +55,5 @@ func (f *notifyFlags) config() (cfg gateway.NotifyConfig, err error) {
 		server = u.String()
 	}
 	cfg.Mail = &notify.MailConfig{URL: server, From: f.NotifyMailFrom}
-	return cfg, cfg.Mail.Check()
+	return cfg, nil
 }

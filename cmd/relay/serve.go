@@ -92,11 +92,6 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 // prepare returns the whole configuration. The caller calls end after the relay's end.
 func (c *serveCmd) prepare(s *streams) (cfg gateway.RelayConfig, end func(), err error) {
 	cfg = c.config(s)
-	if c.PublicURL != "" {
-		if cfg.Gateway.PublicURL, err = baseURL("--public-url", c.PublicURL); err != nil {
-			return cfg, nil, err
-		}
-	}
 	for name := range c.WakeCommand {
 		if err := hosts.CheckWake(name); err != nil {
 			return cfg, nil, fmt.Errorf("--wake-command: %w", err)

@@ -65,7 +65,7 @@ func ParseDomain(text string) (Origin, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || net.ParseIP(u.Hostname()) != nil ||
 		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return Origin{}, fmt.Errorf("canvas domain %q: want a name such as canvas.example.com, or an origin such as http://localhost:8484", text)
+		return Origin{}, fmt.Errorf("--canvas-domain %q: want a name such as canvas.example.com, or an origin such as http://localhost:8484", text)
 	}
 	return Origin{u.Scheme, strings.ToLower(u.Hostname()), u.Port()}, nil
 }

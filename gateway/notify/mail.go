@@ -27,7 +27,7 @@ type MailConfig struct {
 func (m *MailConfig) client() (*gomail.Client, error) {
 	u, err := url.Parse(m.URL)
 	if err != nil || u.Hostname() == "" || u.Scheme != "smtp" && u.Scheme != "smtps" {
-		return nil, errors.New("--notify-smtp: want smtp://user@host:587 or smtps://user@host:465; put the password into the file of --notify-smtp-password-file")
+		return nil, errors.New("want smtp://user@host:587 or smtps://user@host:465; put the password into the file of --notify-smtp-password-file")
 	}
 	opts := []gomail.Option{gomail.WithTimeout(sendTimeout), gomail.WithTLSPortPolicy(gomail.TLSMandatory)}
 	switch {
@@ -54,8 +54,10 @@ func (m *MailConfig) Check() error {
 	if err := gomail.NewMsg().From(m.From); err != nil {
 		return fmt.Errorf("--notify-mail-from: %w", err)
 	}
-	_, err := m.client()
-	return err
+	if _, err := m.client(); err != nil {
+		return fmt.Errorf("--notify-smtp: %w", err)
+	}
+	return nil
 }
 
 // A mailer sends mail.

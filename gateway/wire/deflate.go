@@ -39,7 +39,7 @@ func (c Compression) Check() error {
 	case CompressFar, CompressAll, CompressOff:
 		return nil
 	}
-	return fmt.Errorf("compression is %q; want %s, %s or %s", c, CompressFar, CompressAll, CompressOff)
+	return fmt.Errorf("--compress-clients is %q; want %s, %s or %s", c, CompressFar, CompressAll, CompressOff)
 }
 
 // Mode returns the WebSocket library's compression mode for the handshake.

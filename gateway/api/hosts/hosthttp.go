@@ -141,7 +141,7 @@ func (a *API) TellEndpoint(w http.ResponseWriter, who auth.Client, name string) 
 		return
 	}
 	host, _ := a.Lookup(who.Tenant, name)
-	if host.URL != "" && host.URL != strings.TrimSuffix(a.OwnURL, "/") {
+	if host.URL != "" && host.URL != a.OwnURL {
 		w.Header().Set(EndpointHeader, Endpoint(host))
 	}
 }
