@@ -296,7 +296,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) (err error) {
 	if err != nil {
 		return err
 	}
-	service := (&serviceFlags{System: true}).service() // if Windows started this process as one
+	service := (&serviceFlags{System: true, Service: "ahp-host-agent"}).service() // if Windows started this process as one
 	if err := service.Run(ctx, agent.Run); errors.Is(err, registry.ErrHostTaken) {
 		return fmt.Errorf("%w; stop the other host-agent, or start this one with --take-over", err)
 	} else if err != nil {

@@ -15,17 +15,21 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"ahprelay/ahp"
 	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
 )
 
 type serviceFlags struct {
-	System bool `help:"Use a machine service, which starts at boot and runs as --run-as. Default: a user service, which starts at login."`
+	System  bool   `help:"Use a machine service, which starts at boot and runs as --run-as. Default: a user service, which starts at login."`
+	Service string `help:"Name of the service: for a second relay, install a second service." default:"ahp-host-agent" placeholder:"NAME"`
 }
 
+func (f *serviceFlags) AfterApply() error { return ahp.CheckName("--service", f.Service) }
+
 func (f *serviceFlags) service() *cli.Service {
-	return &cli.Service{Name: "ahp-host-agent", Title: "AHP host-agent", Description: "Makes the AHP host of this machine reachable through a relay", System: f.System, Final: statusRefused}
+	return &cli.Service{Name: f.Service, Title: "AHP host-agent", Description: "Makes the AHP host of this machine reachable through a relay", System: f.System, Final: statusRefused}
 }
 
 type installCmd struct {

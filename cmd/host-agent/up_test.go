@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -338,6 +339,23 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	}
 	if strings.Contains(string(said), "--notify=off") {
 		t.Errorf("the unit has --notify=off of the environment, but the command line has priority:\n%s", said)
+	}
+	if out, err := do("install", "--service", "../up", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "--service") {
+		t.Errorf("install with a path as the service's name: %s, %v; want an error that names --service", out, err)
+	}
+	if out, err := do("install", "--service", "second", "up", "https://elsewhere.example.com", "--credentials-file", file); err != nil {
+		t.Errorf("install of a second service: %s, %v; want no error", out, err)
+	}
+	second := filepath.Join(filepath.Dir(unit), "second.service")
+	if text, _ := os.ReadFile(second); !strings.Contains(string(text), "elsewhere") {
+		t.Errorf("the second unit is %q; want the second relay in it", text)
+	}
+	if out, err := do("uninstall", "--service", "second"); err != nil {
+		t.Errorf("uninstall of the second service: %s, %v; want no error", out, err)
+	}
+	_, gone := os.Stat(second)
+	if _, err := os.Stat(unit); err != nil || !errors.Is(gone, fs.ErrNotExist) {
+		t.Errorf("after uninstall of the second service, the first unit is %v, the second %v; want only the first", err, gone)
 	}
 	for _, name := range []string{"SEALED", "BYPASS", "ALLOW_CHANNEL", "CANVAS_DENY_PORT", "CONTROL", "NOTIFY"} {
 		if err := os.Unsetenv("AHP_AGENT_" + name); err != nil {
