@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/internal/clock"
 )
 
@@ -164,7 +165,7 @@ func (u Upstream) token() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errUpstreamToken, err)
 	}
-	token := strings.TrimSpace(string(b))
+	token := auth.TokenIn(b)
 	if token == "" || strings.ContainsAny(token, " \t\r\n") {
 		return "", fmt.Errorf("%w %s: want one token on one line", errUpstreamToken, u.TokenFile)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ahprelay/agenthost/acp"
+	"ahprelay/auth"
 	"ahprelay/cmd/internal/agents"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
@@ -137,7 +138,7 @@ func (c *agentHostCmd) listen() (l net.Listener, token string, remove func(), er
 		text = []byte(rand.Text() + "\n")
 		err = os.WriteFile(c.TokenFile, text, 0o600)
 	}
-	if token = strings.TrimSpace(string(text)); err == nil && token == "" {
+	if token = auth.TokenIn(text); err == nil && token == "" {
 		err = errors.New("the file is empty")
 	}
 	if err != nil {

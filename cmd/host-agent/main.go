@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
 	"ahprelay/cmd/internal/agents"
@@ -157,7 +158,7 @@ func (f *hostFlags) token() (string, error) {
 
 // onlyToken returns the token in a token file.
 func onlyToken(b []byte, file string) (string, error) {
-	token := strings.TrimSpace(string(b))
+	token := auth.TokenIn(b)
 	if token == "" {
 		return "", errors.New("--token-file " + file + " is empty; want the output of relay token host")
 	}

@@ -124,7 +124,7 @@ func readTokenFile(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
-	return strings.TrimSpace(string(data)), nil
+	return auth.TokenIn(data), nil
 }
 
 func named(r auth.Revocation) string {

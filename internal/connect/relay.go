@@ -289,7 +289,7 @@ func (f FileTokens) Read() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
-	token := strings.TrimSpace(string(b))
+	token := auth.TokenIn(b)
 	if token == "" {
 		return "", fmt.Errorf("--token-file %s is empty: write the output of relay token client into it", string(f))
 	}
