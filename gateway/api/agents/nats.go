@@ -130,7 +130,7 @@ func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrol
 		}
 		defer a.attend(agent, instance)()
 		a.Caller.Audit.Comings(come)
-		gone.Reason = splice(sock, server, compressed != "").Error()
+		gone.Reason = splice(agent, server, compressed != "").Error()
 		a.Caller.Audit.Comings(gone)
 	}) {
 		a.tunnels.leave(agent)
@@ -177,8 +177,8 @@ func (a *API) HostLine(event string, host auth.Enrolment, r *http.Request, detai
 var errClosed = errors.New("closed in good order")
 
 // splice copies bytes in both directions until a side ends. The returned error names that
-// side. compressed means that the host-agent compresses what it sends.
-func splice(sock Tunnel, server net.Conn, compressed bool) error {
+// side, or the relay's reason if the relay has closed sock. compressed means that the host-agent compresses what it sends.
+func splice(sock *tunnel, server net.Conn, compressed bool) error {
 	agent := sock.Stream()
 	from := io.NopCloser(agent)
 	if compressed {
@@ -190,7 +190,7 @@ func splice(sock Tunnel, server net.Conn, compressed bool) error {
 	end := func(side string, err error) {
 		once.Do(func() { reason = fmt.Errorf("%s side: %w", side, err) })
 		_ = server.Close()
-		sock.Close(ahp.CloseCode(websocket.StatusNormalClosure), "")
+		sock.Tunnel.Close(ahp.CloseCode(websocket.StatusNormalClosure), "")
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -209,5 +209,8 @@ func splice(sock Tunnel, server net.Conn, compressed bool) error {
 	})
 	end("NATS", broker.Pump(agent, server))
 	wg.Wait()
+	if why := sock.closed.Load(); why != nil {
+		return fmt.Errorf("relay side: %s", *why)
+	}
 	return reason
 }

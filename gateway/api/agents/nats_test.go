@@ -60,7 +60,7 @@ func TestLastMessageIsPassedOn(t *testing.T) {
 		sock := tunnelOf{&slowTunnel{brings: from, life: life, end: end}}
 		server, nats := net.Pipe()
 		ended := make(chan error, 1)
-		go func() { ended <- splice(sock, server, false) }()
+		go func() { ended <- splice(&tunnel{Tunnel: sock}, server, false) }()
 		go func() { _, _ = agent.Write([]byte("CONNECT {}\r\nPING\r\n")) }()
 		login := make([]byte, len("CONNECT {}\r\n"))
 		if _, err := io.ReadFull(nats, login); err != nil {
@@ -80,18 +80,23 @@ func TestLastMessageIsPassedOn(t *testing.T) {
 }
 
 // TestEndOfAHostAgentIsNoLoss ends a host-agent's connection with its close frame, for which the stream returns io.EOF, and without.
-// Only the latter is an error in the audit.
+// Only the latter is an error in the audit. If the relay closes the connection, the audit has the relay's reason, whatever the stream returns.
 func TestEndOfAHostAgentIsNoLoss(t *testing.T) {
 	for want, end := range map[string]error{
 		"host-agent side: closed in good order":         io.EOF,
 		"host-agent side: failed to read a header: EOF": fmt.Errorf("failed to read a header: %w", io.EOF),
+		"relay side: relay shutting down":               io.ErrUnexpectedEOF,
 	} {
 		from, agent := io.Pipe()
 		life, stop := context.WithCancel(t.Context())
 		sock := tunnelOf{&slowTunnel{brings: from, life: life, end: stop}}
 		server, nats := net.Pipe()
 		_ = agent.CloseWithError(end)
-		if err := splice(sock, server, false); err == nil || err.Error() != want {
+		at := &tunnel{Tunnel: sock}
+		if end == io.ErrUnexpectedEOF {
+			at.Close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
+		}
+		if err := splice(at, server, false); err == nil || err.Error() != want {
 			t.Errorf("the tunnel ended with %v; want %s", err, want)
 		}
 		_ = nats.Close()

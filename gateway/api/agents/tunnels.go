@@ -28,6 +28,14 @@ type tunnel struct {
 	heard atomic.Int64 // time of the last message, in ns after since
 	reads uint32       // Reads at the last call of checkSilence, which alone uses it
 	idle  bool         // the host-agent does not use it yet; guarded by tunnels.mu
+
+	closed atomic.Pointer[string] // the relay's reason for the end; nil: none
+}
+
+// Close closes the WebSocket, and notes the reason for the audit. The stream then ends as after a loss, perhaps within a compressed frame.
+func (s *tunnel) Close(code ahp.CloseCode, reason string) {
+	s.closed.CompareAndSwap(nil, &reason)
+	s.Tunnel.Close(code, reason)
 }
 
 // patience returns how long the WebSocket may be silent.
