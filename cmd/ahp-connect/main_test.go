@@ -189,6 +189,7 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 		{"up --relay https://relay.example.com", "--token-file"},
 		{"up --relay http://relay.example.com --token-file x", "use https://"},
 		{"up --listen 0.0.0.0:8486 --relay http://127.0.0.1:1 --token-file x", "only loopback"},
+		{"up --listen 127.0.0.1:99999 --relay http://127.0.0.1:1 --token-file x", "want 127.0.0.1:8486"},
 		{"up --listen nowhere --relay http://127.0.0.1:1 --token-file x", "127.0.0.1:8486"},
 		{"up --listen " + taken.Addr().String() + " --relay http://127.0.0.1:1 --token-file " + full, "another program uses it: stop that program"},
 		{"up --allow-origin * --relay http://127.0.0.1:1 --token-file x", "such as https://vscode.dev"},

@@ -61,6 +61,9 @@ func (c *pairCmd) follow(ctx context.Context, s *streams) error {
 }
 
 func (c *pairCmd) Run(ctx context.Context, s *streams) error {
+	if err := s.home.Writable(); err != nil {
+		return err
+	}
 	if sealed.IsShareLink(c.Host) {
 		return c.follow(ctx, s)
 	}

@@ -35,6 +35,9 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	if err := connect.CheckURL(base, c.RelayPlain); err != nil {
 		return err
 	}
+	if err := s.home.Writable(); err != nil {
+		return err
+	}
 	machine, _ := os.Hostname() // an unknown name is not shown
 	login := device.Login{Relay: c.URL, Name: c.Name, Machine: machine, Plain: c.RelayPlain, Show: func(code device.Code) {
 		cli.ShowCode(s.err, code, "Add a device", c.NoQR)
@@ -91,7 +94,7 @@ type accessCmd struct {
 	Host    []string      `help:"Hosts, as patterns. Default: all hosts that you may reach." placeholder:"HOST"`
 	Channel []string      `help:"Channels, as patterns. Default: all channels that you may reach." placeholder:"URI"`
 	Level   auth.Access   `help:"The token's level, at most your own: look, talk, approve, operate or own. Default: your own, at most operate." enum:"look,talk,approve,operate,own,read,write,admin," default:""`
-	TTL     time.Duration `help:"The token's lifetime, at most 720h, and at most until your sign-in ends; --keep renews it after half of its time." default:"1h" least:"1s" name:"ttl"`
+	TTL     time.Duration `help:"The token's lifetime, at most 720h, and at most until your sign-in ends; --keep renews it after half of its time." default:"1h" least:"1s" most:"720h" name:"ttl"`
 	Keep    string        `help:"Instead of printing a token, keep a valid token in this file until stopped, for clients that read the file at each connection." type:"path" placeholder:"FILE"`
 }
 
@@ -111,7 +114,7 @@ func (c *accessCmd) Run(ctx context.Context, s *streams) error {
 	}
 	for {
 		if err := atomicfile.Replace(c.Keep, []byte(token+"\n"), 0o600); err != nil {
-			return err
+			return fmt.Errorf("--keep %s: %w", c.Keep, err)
 		}
 		if token, err = c.renewed(ctx, s, d, c.pause(token)); err != nil {
 			return err

@@ -70,6 +70,13 @@ func TestSignIn(t *testing.T) {
 		return strings.TrimSpace(out.String()), err
 	}
 	fileOf := func(dir string) string { return filepath.Join(dir, "relays", connect.RelayName(relay.URL())+".json") }
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := command(t.Context(), io.Discard, "login", link, "--state-dir", filepath.Join(file, "x")); err == nil || !strings.Contains(err.Error(), "--state-dir: mkdir "+file) {
+		t.Errorf("login that cannot store the sign-in: %v; want an error before the link is used", err)
+	}
 	if _, err := command(t.Context(), io.Discard, "login", link, "--state-dir", own); err != nil {
 		t.Fatal(err)
 	}
@@ -173,6 +180,9 @@ func TestSignIn(t *testing.T) {
 	}
 	if _, err := command(t.Context(), io.Discard, "access", "--state-dir", other); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("access with a file that other users may read: %v; want an error with chmod 600", err)
+	}
+	if _, err := command(t.Context(), io.Discard, "access", "--state-dir", own, "--ttl", "721h"); err == nil || !strings.Contains(err.Error(), "--ttl is 721h0m0s; want at most 720h") {
+		t.Errorf("access with a long lifetime: %v; want an error that names --ttl", err)
 	}
 	for _, bad := range []string{"relay.example.com", "http://relay.example.com", "https://user:pw@relay.example.com", "ftp://relay.example.com"} {
 		if _, err := command(t.Context(), io.Discard, "login", bad, "--state-dir", other); err == nil {

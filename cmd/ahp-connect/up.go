@@ -47,6 +47,9 @@ type upCmd struct {
 }
 
 func (c *upCmd) checked(home *connect.Home) (*connect.Relays, error) {
+	if path, ok := strings.CutPrefix(c.Listen, "unix:"); ok { // other commands have other working directories
+		c.Listen = "unix:" + kong.ExpandPath(path)
+	}
 	if err := errors.Join(connect.CheckOrigins(c.AllowOrigin), connect.CheckListen(c.Listen)); err != nil {
 		return nil, err
 	}

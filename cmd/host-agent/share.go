@@ -100,7 +100,7 @@ func (f *shareFlags) credentials() (string, error) {
 type shareCmd struct {
 	Session string        `arg:"" help:"Session URI, such as ahp-session:/…, or the console's address while the session is open." placeholder:"SESSION"`
 	Level   auth.Access   `help:"Level for the link's holders: look, talk, approve or operate; never above --allow of the running host-agent." enum:"look,talk,approve,operate,read,write" default:"look"`
-	TTL     time.Duration `help:"The link's lifetime, at most 168h." default:"1h" least:"1s" name:"ttl"`
+	TTL     time.Duration `help:"The link's lifetime, at most 168h." default:"1h" least:"1s" most:"168h" name:"ttl"`
 	People  int           `help:"Concurrent connections allowed for the link at each relay." default:"64" placeholder:"N"`
 	Files   bool          `help:"Include files in the session's working directories."`
 	NoQR    bool          `help:"Print no QR code." name:"no-qr"`

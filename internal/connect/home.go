@@ -61,6 +61,21 @@ func (h *Home) file(relay string) string {
 	return filepath.Join(h.signIns(), RelayName(relay)+".json")
 }
 
+// Writable creates the directory, and returns an error if sign-ins cannot be stored. A login asks before, because a link works once.
+func (h *Home) Writable() error {
+	err := os.MkdirAll(h.signIns(), 0o700)
+	if err == nil {
+		var probe *os.File
+		if probe, err = os.CreateTemp(h.signIns(), ".probe-"); err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("--state-dir: %w", err)
+	}
+	return nil
+}
+
 // Save stores a sign-in. It reports whether the key is in the key store; if the key
 // store has failed, why is the reason.
 func (h *Home) Save(d *device.Device) (inStore bool, why error, err error) {

@@ -11,20 +11,24 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// checkBounds checks the values of flags by two tags. least is a flag's lowest value, such as least:"1s". with names the flags of
+// checkBounds checks the values of flags by tags. least and most are a flag's lowest and highest value, such as least:"1s". with names the flags of
 // which at least one must be set, because the flag has no effect otherwise. A flag that is zero and has no default is not set.
 func checkBounds(flags []*kong.Flag) error {
 	for _, f := range flags {
 		if f.Target.IsZero() && !f.HasDefault {
 			continue
 		}
-		if least := f.Tag.Get("least"); least != "" {
-			bound, err := number(least, f.Target.Type())
+		for _, tag := range []string{"least", "most"} {
+			text := f.Tag.Get(tag)
+			if text == "" {
+				continue
+			}
+			bound, err := number(text, f.Target.Type())
 			if err != nil {
 				return err
 			}
-			if f.Target.Int() < bound {
-				return fmt.Errorf("--%s is %v; want at least %s", f.Name, f.Target.Interface(), least)
+			if value := f.Target.Int(); tag == "least" && value < bound || tag == "most" && value > bound {
+				return fmt.Errorf("--%s is %v; want at %s %s", f.Name, f.Target.Interface(), tag, text)
 			}
 		}
 		if with := f.Tag.Get("with"); with != "" {

@@ -244,7 +244,7 @@ func TestBoundsOfFlags(t *testing.T) {
 		{args: "other", env: "0s"},
 		{args: "serve --pause 0s", want: "--pause is 0s; want at least 1s (see toy serve --help)"},
 		{args: "serve --pause=-1m", want: "--pause is -1m0s; want at least 1s"},
-		{args: "serve --size=-1", want: "--size is -1; want at least 1"},
+		{args: "serve --size 9", want: "--size is 9; want at most 8"}, {args: "serve --size=-1", want: "--size is -1; want at least 1"},
 		{args: "serve", env: "0s", want: "--pause is 0s"},
 		{args: "serve --config " + file("pause: 999ms"), want: "--pause is 999ms"},
 		{args: "serve --mail a@b", want: "--mail has no effect without --name or --other"},
@@ -254,7 +254,7 @@ func TestBoundsOfFlags(t *testing.T) {
 			Common
 			Serve struct {
 				Pause time.Duration `default:"2s" least:"1s"`
-				Size  int           `least:"1"`
+				Size  int           `least:"1" most:"8"`
 				Mail  string        `with:"name,other"`
 				Name  string
 				Other bool
