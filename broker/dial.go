@@ -327,7 +327,7 @@ func checkURLs(rawURLs []string) error {
 func CheckURL(rawURL string, schemes ...string) error {
 	want := strings.Join(schemes, "://, ") + "://"
 	u, err := url.Parse(rawURL)
-	if err != nil || !hasAddress(u) {
+	if err != nil || !HasAddress(u) {
 		if strings.ContainsAny(rawURL, "@?") { // it may contain a password
 			rawURL = redact(u)
 		}
@@ -342,8 +342,8 @@ func CheckURL(rawURL string, schemes ...string) error {
 	return nil
 }
 
-// hasAddress reports whether a URL has a host. A port must be a number up to 65535, and an IPv6 address be in brackets.
-func hasAddress(u *url.URL) bool {
+// HasAddress reports whether a URL has a host. A port must be a number up to 65535, and an IPv6 address be in brackets.
+func HasAddress(u *url.URL) bool {
 	_, err := strconv.ParseUint(cmp.Or(u.Port(), "0"), 10, 16)
 	return err == nil && u.Hostname() != "" && (!strings.Contains(u.Hostname(), ":") || strings.HasPrefix(u.Host, "["))
 }

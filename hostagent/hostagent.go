@@ -211,11 +211,11 @@ func (cfg *Config) check() error {
 	case cfg.Token == nil:
 		return errors.New("host-agent: Token is missing")
 	case cfg.MaxFrame < 1:
-		return fmt.Errorf("host-agent: MaxFrame is %d; want at least 1", cfg.MaxFrame)
+		return fmt.Errorf("--max-frame is %d; want at least 1", cfg.MaxFrame)
 	case cfg.MaxQueued < 2*cfg.MaxFrame:
-		return fmt.Errorf("host-agent: MaxQueued is %d; want at least %d, room for two messages of MaxFrame", cfg.MaxQueued, 2*cfg.MaxFrame)
+		return fmt.Errorf("--max-queued is %d; want at least %d, room for two messages of --max-frame", cfg.MaxQueued, 2*cfg.MaxFrame)
 	case cfg.Resume < 0:
-		return fmt.Errorf("host-agent: Resume is %v; want a time above zero, or 0 for the default", cfg.Resume)
+		return fmt.Errorf("--resume is %v; want a time above zero, or 0 for the default", cfg.Resume)
 	}
 	if err := cfg.CanvasLive.check(); err != nil {
 		return err

@@ -116,7 +116,7 @@ func checkListen(address string) error {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("host-agent: MetricsListen is %q; want an address such as 127.0.0.1:8487", address)
+		return fmt.Errorf("--metrics-listen %q: want an address such as 127.0.0.1:8487", address)
 	}
 	return nil
 }

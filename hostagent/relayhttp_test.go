@@ -99,8 +99,8 @@ func TestInvalidConfigurationsAreRefused(t *testing.T) {
 		{"no token file", func(c *Config) { c.Token = func() (string, error) { return "", broken } }, broken.Error()},
 		{"no host token", func(c *Config) { c.Token = func() (string, error) { return "secret", nil } }, "want what relay token host prints"},
 		{"no upstream", func(c *Config) { c.Upstream = Upstream{} }, "upstream: want either"},
-		{"limit", func(c *Config) { c.MaxFrame = -1 }, "MaxFrame is -1; want at least 1"},
-		{"resume", func(c *Config) { c.Resume = -time.Second }, "Resume is -1s"},
+		{"limit", func(c *Config) { c.MaxFrame = -1 }, "--max-frame is -1; want at least 1"},
+		{"resume", func(c *Config) { c.Resume = -time.Second }, "--resume is -1s"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := newAgent(t, test.change)

@@ -17,6 +17,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/broker"
 	"ahprelay/internal/clock"
 )
 
@@ -154,6 +155,8 @@ func (u Upstream) checkURL() error {
 		return fmt.Errorf("upstream %q: scheme is %q; want ws://, wss://, unix:/path or lock:/path", u, parsed.Scheme)
 	case parsed.Host == "":
 		return fmt.Errorf("upstream %q: no host in the URL", u)
+	case !broker.HasAddress(parsed):
+		return fmt.Errorf("upstream %q: want host:port, with a port up to 65535, and an IPv6 address in brackets", u)
 	}
 	return nil
 }

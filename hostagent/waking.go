@@ -37,9 +37,9 @@ type Waking struct {
 
 // check rejects invalid host names.
 func (c *Waking) check() error {
-	for name, list := range map[string][]string{"For": c.For, "By": c.By} {
+	for flag, list := range map[string][]string{"--wake-for": c.For, "--wake-by": c.By} {
 		if _, err := wake.Names(strings.Join(list, ",")); err != nil {
-			return fmt.Errorf("host-agent: Waking.%s: %w", name, err)
+			return fmt.Errorf("%s: %w", flag, err)
 		}
 	}
 	return nil

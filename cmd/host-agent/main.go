@@ -186,7 +186,7 @@ type serveFlags struct {
 	PreviewPorts    []string      `help:"Loopback ports, such as 3000-5999, that clients with the level operate may open by URL, at relays with a canvas domain. Default: none." placeholder:"PORTS" name:"preview-port"`
 	MCP             string        `help:"MCP requests that need a capability which client or host did not declare: soft passes them with a warning, strict refuses them. A relay's --strict has priority." default:"soft" enum:"soft,strict" name:"mcp"`
 	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
-	MaxQueued       int           `help:"Most memory for the messages of all clients, in bytes. Above it, the host-agent closes the connections that have been stalled longest. Default: a quarter of this process's cgroup memory, or an eighth (at most 536870912) of the machine's memory." placeholder:"BYTES"`
+	MaxQueued       int           `help:"Most memory for the messages of all clients, in bytes. Above it, the host-agent closes the connections that have been stalled longest. Default: a quarter of this process's cgroup memory, or an eighth (at most 536870912) of the machine's memory." least:"262144" placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a small second process that reports a crash of the host-agent to the relays at once. Without it, clients learn of a crash after --resume." default:"true" negatable:""`
 	StateDir        string        `help:"Directory for sessions of --agent, keys and devices of --sealed, keys of --remember, and a record with which the next host-agent serves the host at once after a crash. Default: a directory beside --credentials-file, with its name and .state, or one in your state directory. In a container, use a volume. off: keep nothing." type:"path or off" placeholder:"DIR"`
 	Sealed          bool          `help:"Seal the host: only paired devices and holders of its links open it, and relays carry its conversations without reading them. Canvases by URL are then off."`
@@ -209,6 +209,11 @@ const mostQueued = 512 << 20
 
 func (c *runCmd) canvas() (contentproxy.Config, error) {
 	cfg := contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts, Insecure: c.CanvasInsecure}
+	for _, text := range c.CanvasDenyPorts {
+		if port, err := hostagent.ParsePorts(text); err != nil || port.From != port.To {
+			return cfg, fmt.Errorf("--canvas-deny-port %q: want a port such as 3000", text)
+		}
+	}
 	for _, text := range c.CanvasAllow {
 		allowed, err := contentproxy.ParseAllowed(text)
 		if err != nil {
