@@ -188,28 +188,42 @@ func TestReadingDoesNotEndAWait(t *testing.T) {
 	}
 }
 
-// TestCancelledCallEndsItsSubscription cancels waits for a question. After each, the host must send the session's changes no longer.
+// TestCancelledCallEndsItsSubscription cancels waits for a question, at once or some time after the host has received their
+// subscription. After each, the host must send the session's changes no longer.
 func TestCancelledCallEndsItsSubscription(t *testing.T) {
-	ended := make(chan bool, 16)
+	subscribed, ended := make(chan bool, 1), make(chan bool, 16)
 	_, relay, _ := newRelayAt(t, gateway.Config{}, agenthost.Config{Recorder: func(f agenthost.Frame) {
-		if f.Received && bytes.Contains(f.Data, []byte(`"unsubscribe"`)) && bytes.Contains(f.Data, []byte(`"demo:/`)) {
+		switch {
+		case !f.Received || !bytes.Contains(f.Data, []byte(`"demo:/`)):
+		case bytes.Contains(f.Data, []byte(`"unsubscribe"`)):
 			ended <- true
+		case bytes.Contains(f.Data, []byte(`"subscribe"`)):
+			select {
+			case subscribed <- true:
+			default:
+			}
 		}
 	}})
 	a := newAgent(t, connect.NewRelays(relay), auth.AccessWrite)
 	session := a.must(`Started (demo:/\S+)\. Sent`, "start_session", map[string]any{"host": "laptop", "provider": "demo", "text": "stream 100000 10"})[1]
-	<-ended
-	for range 8 {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		if _, err := a.CallTool(ctx, &mcp.CallToolParams{Name: "wait_for_question", Arguments: map[string]any{"host": "laptop", "session": session, "seconds": 600}}); err == nil {
+	natssite.Next(t, "end of the subscription of start_session", ended)
+	for i := range 8 {
+		for len(subscribed) > 0 {
+			<-subscribed // of the call before
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		called := make(chan error, 1)
+		go func() {
+			_, err := a.CallTool(ctx, &mcp.CallToolParams{Name: "wait_for_question", Arguments: map[string]any{"host": "laptop", "session": session, "seconds": 600}})
+			called <- err
+		}()
+		natssite.Next(t, "subscription of a call", subscribed)
+		time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+		cancel()
+		if err := <-called; err == nil {
 			t.Error("the wait for a question ends while the agent works; want it to be cancelled")
 		}
-		cancel()
-		select {
-		case <-ended:
-		case <-time.After(natssite.Patience):
-			t.Fatal("the subscription of a cancelled call stays; want it to end")
-		}
+		natssite.Next(t, "end of the subscription of a cancelled call", ended)
 	}
 }
 
@@ -246,10 +260,10 @@ func TestSessionOfASlowAgentStarts(t *testing.T) {
 	a.must(`Started (slow:/\S+)\. Sent`, "start_session", map[string]any{"host": "laptop", "provider": "slow", "folder": "file://" + folder, "text": "hello"})
 }
 
-// TestAbsentHostDelaysNoOther lists the sessions of a host that is away, for which its relay waits, and of a host at a different
-// relay. The second list must not wait for the first.
+// TestAbsentHostDelaysNoOther lists the sessions of a host that is away, for which its relay waits, and meanwhile those of a host at a
+// different relay. These lists must not wait for the first, which must end when its host is back.
 func TestAbsentHostDelaysNoOther(t *testing.T) {
-	away, first, _ := newRelay(t, gateway.Config{HoldTime: 2 * time.Second})
+	away, first, _ := newRelay(t, gateway.Config{HoldTime: natssite.Patience})
 	_, second, _ := newRelay(t, gateway.Config{})
 	if err := away.StopAgent(); err != nil {
 		t.Fatal(err)
@@ -260,16 +274,19 @@ func TestAbsentHostDelaysNoOther(t *testing.T) {
 		_, failed := a.use("list_sessions", map[string]any{"host": first.Name + "/" + stack.Host})
 		ended <- failed
 	}()
-	for lists := 0; ; lists++ {
-		select {
-		case failed := <-ended:
-			if !failed || lists < 20 {
-				t.Errorf("the list of an absent host: failed %v, after %d lists of the other; want a failure, and many lists meanwhile", failed, lists)
-			}
-			return
-		default:
-			a.must(`No sessions`, "list_sessions", map[string]any{"host": second.Name + "/" + stack.Host})
-		}
+	for range 10 {
+		a.must(`No sessions`, "list_sessions", map[string]any{"host": second.Name + "/" + stack.Host})
+	}
+	select {
+	case failed := <-ended:
+		t.Fatalf("the list of an absent host has ended before those of the other host, failed: %v; want it to wait", failed)
+	default:
+	}
+	if err := away.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if natssite.Next(t, "list of the host that was away", ended) {
+		t.Error("the list of a host that is back has failed; want its sessions")
 	}
 }
 
