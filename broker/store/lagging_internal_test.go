@@ -16,16 +16,16 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A laggingCopy is a JetStream whose first consumers read another stream, which stands for a copy
-// that lacks the newest records.
+// A laggingCopy is a JetStream whose consumers read another stream, which stands for a copy
+// that lacks the newest records, while lags is true.
 type laggingCopy struct {
 	jetstream.JetStream
-	stream    string       // the stream with the copy
-	consumers atomic.Int32 // number of consumers that still read the copy
+	stream string // the stream with the copy
+	lags   atomic.Bool
 }
 
 func (l *laggingCopy) CreateConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	if l.consumers.Add(-1) >= 0 {
+	if l.lags.Load() {
 		stream = l.stream
 	}
 	return l.JetStream.CreateConsumer(ctx, stream, cfg)
@@ -73,7 +73,7 @@ func TestLaggingCopyIsNotTheStore(t *testing.T) {
 				}
 			}
 			lagging := &laggingCopy{JetStream: js, stream: lags}
-			lagging.consumers.Store(int32(copied + 1)) // the second consumer asks for the remaining records
+			lagging.lags.Store(true) // also for the second consumer, which asks for the remaining records
 			s := &Store{
 				cfg: first.cfg, js: lagging, cancel: func() {}, ready: make(chan struct{}), save: make(chan struct{}, 1),
 				records: map[string]*known{"device.0": {Record: first.Get("device.0")}}, streamID: first.streamID,
@@ -83,6 +83,7 @@ func TestLaggingCopyIsNotTheStore(t *testing.T) {
 			if err := s.followOnce(ctx); !errors.Is(err, errLags) || s.synced {
 				t.Fatalf("a lagging copy was read: synced %v, %v; want %v", s.synced, err, errLags)
 			}
+			lagging.lags.Store(false)
 			life, end := context.WithCancel(ctx)
 			s.running.Go(func() { _ = s.followOnce(life) })
 			natssite.Next(t, "a read of the current copy", s.ready)
