@@ -86,10 +86,10 @@ func (s *Server) othersHaveData(config *tls.Config) bool {
 }
 
 // mayHaveData asks the server at an address whether it has data. A server which accepts no
-// connection does not run, so it has none. A server which accepts one and does not answer may
-// have data.
+// connection until ctx ends does not run, so it has none; the kernel repeats lost packets
+// meanwhile. A server which accepts one and does not answer may have data.
 func mayHaveData(ctx context.Context, address string, config *tls.Config) bool {
-	d := net.Dialer{Timeout: absentTimeout}
+	var d net.Dialer
 	plain, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false
