@@ -1,6 +1,7 @@
 package people
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -49,6 +50,7 @@ var (
 var (
 	ErrNone     = errors.New("not found, or expired")
 	ErrUsed     = errors.New("this link is used up or has expired; ask for a new link (relay setup-link, on the relay's machine)")
+	ErrBegun    = errors.New("a different setup link is being used; open this link again after 10 minutes, or ask the owner for an invitation")
 	ErrOther    = errors.New("a person with that name already exists and has different rights; ask for a link with a different name")
 	ErrWrong    = errors.New("wrong code: type the code that the other device shows")
 	ErrTries    = errors.New("too many wrong codes: the request has ended")
@@ -204,6 +206,7 @@ const (
 	devicePrefix  = "device."
 	invitePrefix  = "invite."
 	requestPrefix = "request."
+	setupPrefix   = "setup."
 )
 
 // BriefRecords returns the prefixes of keys whose removed records do no harm if they return: a request
@@ -389,7 +392,7 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	} else if err != nil {
 		return Device{}, err
 	}
-	if err := d.enter(&invite, again); err != nil {
+	if err := d.enter(&invite, key, again); err != nil {
 		return Device{}, err
 	}
 	device.ID, device.Tenant, device.Subject, device.Origins = deviceID(key), invite.Person.Tenant, invite.Person.Subject, invite.Person.Origins
@@ -403,6 +406,23 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 		return old, nil
 	})
 	return device, nil
+}
+
+// A setup lets one invitation at a time set up a tenant. Otherwise two relays could each store an
+// owner before either knows of the other's.
+type setup struct {
+	Invite string    `json:"invite"` // the record's key
+	Until  time.Time `json:"until"`
+}
+
+// begin stores the setup of an invitation, or returns ErrBegun.
+func (d *Directory) begin(tenant, invite string) error {
+	return update(d.store, setupPrefix+tenant, func(old *setup) (*setup, error) {
+		if old != nil && old.Invite != invite && d.now().Before(old.Until) {
+			return nil, ErrBegun
+		}
+		return &setup{invite, d.now().Add(RequestTTL)}, nil
+	})
 }
 
 // maySetUp returns ErrUsed if a tenant has an owner, also if a different relay has just stored the
@@ -424,12 +444,13 @@ func (d *Directory) maySetUp(tenant string, again bool) error {
 	return err
 }
 
-// enter stores an invited person. It refuses a setup invitation with the error of maySetUp, which
-// also explains again.
-func (d *Directory) enter(invite *Invite, again bool) error {
+// enter stores an invited person. key is the invitation's. It refuses a setup invitation with the
+// error of maySetUp, which also explains again, or with that of begin.
+func (d *Directory) enter(invite *Invite, key string, again bool) error {
 	person := &invite.Person
 	if invite.Setup {
-		if err := d.maySetUp(person.Tenant, again); err != nil {
+		begun := d.begin(person.Tenant, key)
+		if err := cmp.Or(d.maySetUp(person.Tenant, again), begun); err != nil {
 			return err
 		}
 	}

@@ -135,6 +135,51 @@ func TestRecordsOfADifferentRelayCount(t *testing.T) {
 	}
 }
 
+// TestOneSetupLinkWins uses two setup links at two relays at once, for owners with different names: the
+// second comes when the first has found no owner, and has not stored its own yet. Only the first may
+// get in. If it stores no owner, the second link must work later.
+func TestOneSetupLinkWins(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := &flakyStore{}
+			late := &lateStore{Store: shared}
+			d, other := NewDirectory(late), NewDirectory(shared)
+			link := func(d *Directory, subject string) func() error {
+				person := owner()
+				person.Subject = subject
+				secret, err := d.Invite(Invite{Person: person, Setup: true, Relay: subject, Expires: time.Now().Add(time.Hour)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				key := newKey(t)
+				return func() error {
+					_, err := d.Accept(secret, Device{Key: key})
+					return err
+				}
+			}
+			first, second := link(d, "ada"), link(other, "bob")
+			late.after = func() {
+				if err := second(); !errors.Is(err, ErrBegun) {
+					t.Errorf("a setup link while a different one is used: %v; want %v", err, ErrBegun)
+				}
+				if fails {
+					shared.fails = personPrefix
+				}
+			}
+			if err := first(); fails == (err == nil) {
+				t.Errorf("the first setup link, whose owner cannot be stored: %v: %v", fails, err)
+			}
+			time.Sleep(RequestTTL)
+			if err := second(); fails != (err == nil) || !fails && !errors.Is(err, ErrUsed) {
+				t.Errorf("the second setup link, later, when the first has failed: %v: %v", fails, err)
+			}
+			if all, err := d.People("default"); len(all) != 1 || err != nil {
+				t.Errorf("the tenant has the people %+v, %v; want one owner", all, err)
+			}
+		})
+	}
+}
+
 // TestUnreadableRecordStopsNoLink stores two links, and a link's record that no program of this version can
 // read. Both links must work, and a link that does not exist must be refused as usual.
 func TestUnreadableRecordStopsNoLink(t *testing.T) {

@@ -119,10 +119,11 @@ func (d *Directory) EndShares() ([]Share, error) {
 }
 
 // EndInvites deletes expired invitations. It returns the unused ones among them, without
-// those that a different relay has deleted first.
+// those that a different relay has deleted first. It also deletes setups whose time is over.
 func (d *Directory) EndInvites() ([]Invite, error) {
 	list, err := forget(d.store, invitePrefix, func(i *Invite) bool { return d.now().After(i.Expires) })
-	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), err
+	_, e := forget(d.store, setupPrefix, func(s *setup) bool { return d.now().After(s.Until) })
+	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), errors.Join(err, e)
 }
 
 // An OpenInvite is a valid invitation, with an ID that does not reveal its secret.
