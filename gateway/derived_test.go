@@ -387,7 +387,8 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 }
 
 // The owner invites a person again. The relay refuses an invitation with different rights
-// until the person is removed; without the person's devices, the person still exists.
+// until the person is removed; without the person's devices, the person still exists. The removal
+// also ends the person's unused invitations.
 func TestInvitationChangesNobody(t *testing.T) {
 	relay, ada := setUp(t)
 	invites := func(level string) (link string) {
@@ -403,9 +404,12 @@ func TestInvitationChangesNobody(t *testing.T) {
 	ada.refused(409, "remove that person first", "POST", "/api/invites", other)
 	ada.do("DELETE", "/api/devices/"+bob.in.Device, nil, nil)
 	ada.refused(409, "remove that person first", "POST", "/api/invites", other)
-	invites("talk") // for another device of bob's
+	again := invites("talk") // for another device of bob's
 	ada.do("DELETE", "/api/people/bob", nil, nil)
 	invites("own")
+	if status, said := newPhone(t, relay).setUp(again); status != http.StatusBadRequest || !strings.Contains(said, "used up") {
+		t.Errorf("an invitation from before its person's removal: HTTP %d %.100s; want 400, used up", status, said)
+	}
 }
 
 // The owner and the operator list open invitations, and withdraw them, at any relay. A

@@ -287,6 +287,9 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 	if i.Person.Added.IsZero() {
 		i.Person.Added = d.now().UTC()
 	}
+	if d.personRemoved(&i) { // in this second; the removal ends earlier invitations only
+		i.Person.Added = i.Person.Added.Add(time.Second)
+	}
 	if err := errors.Join(i.Person.check(), roomFor(i.Person.Subject, i.Person.Origins)); err != nil {
 		return "", err
 	}
@@ -387,7 +390,7 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 		}
 		return known, err
 	}
-	if err := d.stillIn(invite.Person.Tenant, invite.By, invite.Person.Origins); errors.Is(err, errByRemoved) {
+	if err := d.stands(&invite); errors.Is(err, errByRemoved) {
 		return Device{}, errors.Join(err, ErrUsed)
 	} else if err != nil {
 		return Device{}, err
@@ -491,6 +494,19 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	}
 	device.ID, device.Tenant, device.Subject = deviceID(rand.Text()), p.Tenant, p.Subject
 	return d.add(device, d.roomIn)
+}
+
+// personRemoved reports whether an invitation's person was removed after it was made.
+func (d *Directory) personRemoved(i *Invite) bool {
+	return d.Removed(Device{Tenant: i.Person.Tenant, Subject: i.Person.Subject, Added: i.Person.Added})
+}
+
+// stands returns an error if an invitation's person or giver was removed.
+func (d *Directory) stands(i *Invite) error {
+	if d.personRemoved(i) {
+		return ErrUsed
+	}
+	return d.stillIn(i.Person.Tenant, i.By, i.Person.Origins)
 }
 
 // errByRemoved reports that the device that gave access was removed, or that an origin of

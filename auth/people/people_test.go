@@ -270,7 +270,7 @@ func BenchmarkFollow(b *testing.B) {
 func TestAcceptAnswersAgain(t *testing.T) {
 	for _, setup := range []bool{false, true} {
 		d := newDirectory(t)
-		removed := ""
+		removed := "none"
 		d.Removed = func(one Device) bool { return one.ID == removed }
 		secret, err := d.Invite(Invite{Person: owner(), Setup: setup, Expires: time.Now().Add(time.Hour)})
 		if err != nil {
@@ -438,6 +438,34 @@ func TestRemovedLetsNobodyIn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRemovedPersonsLinksAreOver removes a person who has an unused link, and makes another link in the same
+// second. Only the other link must work, and be listed.
+func TestRemovedPersonsLinksAreOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDirectory(t)
+		link := func() (secret string) {
+			secret, err := d.Invite(Invite{Person: owner(), Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return secret
+		}
+		before, removed := link(), time.Now()
+		d.Removed = func(one Device) bool { return one.Subject == "owner" && one.Added.Unix() <= removed.Unix() } // as revocations of subjects
+		after := link()
+		time.Sleep(2 * time.Second)
+		if _, err := d.Accept(before, Device{Key: newKey(t)}); !errors.Is(err, ErrUsed) {
+			t.Errorf("a link from before its person's removal: %v; want %v", err, ErrUsed)
+		}
+		if open, err := d.Invites("default"); len(open) != 1 || err != nil {
+			t.Errorf("the open invitations are %+v, %v; want the one from after the removal", open, err)
+		}
+		if _, err := d.Accept(after, Device{Key: newKey(t)}); err != nil {
+			t.Errorf("a link from after the removal: %v; want no error", err)
+		}
+	})
 }
 
 // TestSetupOfOneTenant makes setup links for two tenants. Both links must be accepted.
