@@ -284,12 +284,7 @@ func get[T any](s Store, key string) (one T, err error) {
 // Invite stores an invitation and returns its secret. A setup invitation replaces earlier
 // ones by the same relay for the same tenant.
 func (d *Directory) Invite(i Invite) (secret string, err error) {
-	if i.Person.Added.IsZero() {
-		i.Person.Added = d.now().UTC()
-	}
-	if d.personRemoved(&i) { // in this second; the removal ends earlier invitations only
-		i.Person.Added = i.Person.Added.Add(time.Second)
-	}
+	i.date(d)
 	if err := errors.Join(i.Person.check(), roomFor(i.Person.Subject, i.Person.Origins)); err != nil {
 		return "", err
 	}
@@ -390,7 +385,7 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 		}
 		return known, err
 	}
-	if err := d.stands(&invite); errors.Is(err, errByRemoved) {
+	if err := invite.stands(d); errors.Is(err, errByRemoved) {
 		return Device{}, errors.Join(err, ErrUsed)
 	} else if err != nil {
 		return Device{}, err
@@ -496,14 +491,25 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	return d.add(device, d.roomIn)
 }
 
+// date sets the time at which an invitation is made, unless it is set. If its person was removed in the
+// same second, the time is a second later, because the removal ends earlier invitations only.
+func (i *Invite) date(d *Directory) {
+	if i.Person.Added.IsZero() {
+		i.Person.Added = d.now().UTC()
+	}
+	if i.personRemoved(d) {
+		i.Person.Added = i.Person.Added.Add(time.Second)
+	}
+}
+
 // personRemoved reports whether an invitation's person was removed after it was made.
-func (d *Directory) personRemoved(i *Invite) bool {
+func (i *Invite) personRemoved(d *Directory) bool {
 	return d.Removed(Device{Tenant: i.Person.Tenant, Subject: i.Person.Subject, Added: i.Person.Added})
 }
 
 // stands returns an error if an invitation's person or giver was removed.
-func (d *Directory) stands(i *Invite) error {
-	if d.personRemoved(i) {
+func (i *Invite) stands(d *Directory) error {
+	if i.personRemoved(d) {
 		return ErrUsed
 	}
 	return d.stillIn(i.Person.Tenant, i.By, i.Person.Origins)

@@ -141,7 +141,7 @@ func (d *Directory) Invites(tenant string) (list []OpenInvite, err error) {
 	owned, e := d.HasOwner(tenant)
 	for key, one := range found {
 		open := one.Person.Tenant == tenant && one.Key == "" && !d.now().After(one.Expires) && !(one.Setup && owned)
-		if open && d.stands(&one) == nil {
+		if open && one.stands(d) == nil {
 			list = append(list, OpenInvite{key[len(invitePrefix):][:inviteIDLen], one})
 		}
 	}
