@@ -331,6 +331,7 @@ export default {
   'The change cannot be shown: {0}': 'لا يمكن عرض التغيير: {0}',
   'Comparing…': 'جارٍ المقارنة…',
   'No line is different.': 'لا سطر مختلف.',
+  'Too large to compare line by line: all old lines are shown as removed, and all new lines as added.': 'أكبر من أن يُقارن سطرًا سطرًا: تظهر كل الأسطر القديمة محذوفة، وكل الجديدة مضافة.',
   'Show {0} more lines': { zero: 'عرض {0} سطر إضافي', one: 'عرض سطر إضافي واحد', two: 'عرض سطرين إضافيين', few: 'عرض {0} أسطر إضافية', many: 'عرض {0} سطرًا إضافيًا', other: 'عرض {0} سطر إضافي' },
   'Difference': 'الفرق',
   'Folders': 'المجلدات',

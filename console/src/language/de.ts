@@ -331,6 +331,7 @@ export default {
   'The change cannot be shown: {0}': 'Die Änderung kann nicht angezeigt werden: {0}',
   'Comparing…': 'Wird verglichen …',
   'No line is different.': 'Keine Zeile unterscheidet sich.',
+  'Too large to compare line by line: all old lines are shown as removed, and all new lines as added.': 'Zu groß für einen zeilenweisen Vergleich: Alle alten Zeilen stehen als entfernt da, alle neuen als hinzugefügt.',
   'Show {0} more lines': { one: '{0} weitere Zeile anzeigen', other: '{0} weitere Zeilen anzeigen' },
   'Difference': 'Unterschied',
   'Folders': 'Ordner',

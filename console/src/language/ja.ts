@@ -331,6 +331,7 @@ export default {
   'The change cannot be shown: {0}': '変更を表示できません: {0}',
   'Comparing…': '比較しています…',
   'No line is different.': '異なる行はありません。',
+  'Too large to compare line by line: all old lines are shown as removed, and all new lines as added.': '大きすぎるため、行ごとには比較していません。古い行はすべて削除、新しい行はすべて追加として表示しています。',
   'Show {0} more lines': 'さらに {0} 行を表示',
   'Difference': '差分',
   'Folders': 'フォルダー',

@@ -70,15 +70,19 @@ export async function sideOf(side: Side | undefined): Promise<string> {
 
 class TooLarge extends Error {}
 
-/** Returns an edit's differing lines. Large texts are compared only if whole is true. */
-async function compared(edit: FileEdit, whole: boolean): Promise<Line[]> {
+/**
+ * Returns an edit's differing lines. A large text is shown only if whole is true. rough: the texts were not
+ * compared, because that takes too long.
+ */
+async function compared(edit: FileEdit, whole: boolean): Promise<{ lines: Line[]; rough: boolean }> {
   const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
   const large = Math.max(before.length, after.length) > mostText;
   if (large && !whole) throw new TooLarge(t`It is too large to compare here.`);
-  return linesOf((large ? undefined : diffLines(before, after, { timeout: 2000 })) ?? [{ removed: true, value: before }, { added: true, value: after }]);
+  const changes = large ? undefined : diffLines(before, after, { timeout: 2000 });
+  return { lines: linesOf(changes ?? [{ removed: true, value: before }, { added: true, value: after }]), rough: !changes && before !== '' && after !== '' };
 }
 
-interface Loaded { key: string; lines?: Line[]; why?: string; press?: string }
+interface Loaded { key: string; lines?: Line[]; rough?: boolean; why?: string; press?: string }
 
 export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: boolean; reading?: Reading }) {
   const [loaded, setLoaded] = useState<Loaded>({ key: '' });
@@ -95,16 +99,17 @@ export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: b
     };
     if (loaded.key === key && loaded.lines) return;
     report?.(id, 'loading');
-    compared(edit, (reading?.round ?? 0) > 0).then((lines) => done({ key, lines }), (err) => done({ key, why: err.message, press: err instanceof TooLarge ? t`Show it without comparing` : t`Try again` }));
+    compared(edit, (reading?.round ?? 0) > 0).then((it) => done({ key, ...it }), (err) => done({ key, why: err.message, press: err instanceof TooLarge ? t`Show it without comparing` : t`Try again` }));
     return () => { gone = true; };
   }, [key, reading?.connected]);
-  const { lines, why } = loaded.key === key ? loaded : {} as Loaded;
+  const { lines, rough, why } = loaded.key === key ? loaded : {} as Loaded;
   if (why) return <p class="dim">{t`The change cannot be shown: ${why}`}</p>;
   if (!lines) return <p class="dim" aria-busy="true">{t`Comparing…`}</p>;
   if (lines.length === 0) return <p class="dim">{t`No line is different.`}</p>;
   const shown = all ? lines : lines.slice(0, mostLines);
   return (
     <>
+      {rough && <p class="why">{t`Too large to compare line by line: all old lines are shown as removed, and all new lines as added.`}</p>}
       {wide ? <SideBySide lines={shown} /> : <Inline lines={shown} />}
       {shown.length < lines.length && <button type="button" class="small" onClick={() => setAll(true)}>{plural(lines.length - shown.length, 'Show {0} more line', 'Show {0} more lines')}</button>}
     </>

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-OMCX6HVH.js";import"./chunk-24EYVOFT.js";import"./chunk-4577VTBN.js";import"./chunk-SPYDAOZ2.js";import"./chunk-IL6CBQFW.js";import"./chunk-IZOIUNLO.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

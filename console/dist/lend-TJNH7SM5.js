@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-NMVWDG5E.js";import"./chunk-B2DLNKGN.js";import"./chunk-26WMZINT.js";import"./chunk-PPO72YR5.js";import"./chunk-PDKYDRD7.js";import"./chunk-SPYDAOZ2.js";import"./chunk-IL6CBQFW.js";import"./chunk-IZOIUNLO.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-VNWMLMOU.js";import"./chunk-IC6IM35M.js";import"./chunk-B2DLNKGN.js";import"./chunk-26WMZINT.js";import"./chunk-PPO72YR5.js";import"./chunk-PDKYDRD7.js";import"./chunk-SPYDAOZ2.js";import"./chunk-IL6CBQFW.js";import"./chunk-IZOIUNLO.js";export{b as Code,a as Share};
