@@ -40,3 +40,40 @@ func TestRoughDifferenceSaysSo(t *testing.T) {
 	p.do(phone())
 	p.fits("a change without a comparison")
 }
+
+// TestFoldedLinesAreCountedBesideTheAnswers asks for a permission with 1,000 new lines, of which the page
+// folds 600, and one with a sixth file, which is folded. The page must count the folded lines beside the
+// buttons until the user unfolds them.
+func TestFoldedLinesAreCountedBesideTheAnswers(t *testing.T) {
+	t.Parallel()
+	const folded = approval + " .question .why"
+	p := newPage(t)
+	p.meets(startStackWith(t, stackConfig{still: true}))
+	unfolded := func() {
+		t.Helper()
+		p.holds("no count of folded lines", "!document.querySelector("+js(folded)+") && document.querySelector("+js(allows)+")")
+	}
+	p.asksToWrite(`{"after":` + blob(64_000) + `}`)
+	p.wants(folded, "600 changed lines are folded above.")
+	p.await(allows)
+	p.press(approval+" .edit button", "Show 600 more lines")
+	unfolded()
+	p.click(allows)
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+
+	edits := make([]string, 6)
+	for i := range edits {
+		edits[i] = `{"after":` + blob(128) + `}`
+	}
+	edits[5] = `{"after":` + blob(192) + `}`
+	p.asksToWrite(edits...)
+	p.wants(folded, "3 changed lines are folded above.")
+	p.shot("approve-folded")
+	const last = approval + " .edit:last-child"
+	p.click(last + " summary")
+	unfolded()
+	p.click(last + " summary") // the user has seen it
+	p.holds("the folded file", "!document.querySelector("+js(last+" details")+").open")
+	p.settles()
+	unfolded()
+}

@@ -333,6 +333,7 @@ export default {
   'No line is different.': 'لا سطر مختلف.',
   'Too large to compare line by line: all old lines are shown as removed, and all new lines as added.': 'أكبر من أن يُقارن سطرًا سطرًا: تظهر كل الأسطر القديمة محذوفة، وكل الجديدة مضافة.',
   'Show {0} more lines': { zero: 'عرض {0} سطر إضافي', one: 'عرض سطر إضافي واحد', two: 'عرض سطرين إضافيين', few: 'عرض {0} أسطر إضافية', many: 'عرض {0} سطرًا إضافيًا', other: 'عرض {0} سطر إضافي' },
+  '{0} changed lines are folded above.': { zero: '{0} سطر مُغيَّر مطوي أعلاه.', one: 'سطر مُغيَّر واحد مطوي أعلاه.', two: 'سطران مُغيَّران مطويان أعلاه.', few: '{0} أسطر مُغيَّرة مطوية أعلاه.', many: '{0} سطرًا مُغيَّرًا مطويًا أعلاه.', other: '{0} سطر مُغيَّر مطوي أعلاه.' },
   'Difference': 'الفرق',
   'Folders': 'المجلدات',
   'It could not be read: {0}': 'تعذّرت القراءة: {0}',

@@ -333,6 +333,7 @@ export default {
   'No line is different.': 'Keine Zeile unterscheidet sich.',
   'Too large to compare line by line: all old lines are shown as removed, and all new lines as added.': 'Zu groß für einen zeilenweisen Vergleich: Alle alten Zeilen stehen als entfernt da, alle neuen als hinzugefügt.',
   'Show {0} more lines': { one: '{0} weitere Zeile anzeigen', other: '{0} weitere Zeilen anzeigen' },
+  '{0} changed lines are folded above.': { one: 'Oben ist {0} geänderte Zeile eingeklappt.', other: 'Oben sind {0} geänderte Zeilen eingeklappt.' },
   'Difference': 'Unterschied',
   'Folders': 'Ordner',
   'It could not be read: {0}': 'Es konnte nicht gelesen werden: {0}',

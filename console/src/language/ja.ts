@@ -333,6 +333,7 @@ export default {
   'No line is different.': '異なる行はありません。',
   'Too large to compare line by line: all old lines are shown as removed, and all new lines as added.': '大きすぎるため、行ごとには比較していません。古い行はすべて削除、新しい行はすべて追加として表示しています。',
   'Show {0} more lines': 'さらに {0} 行を表示',
+  '{0} changed lines are folded above.': '上に、折りたたまれた変更行が {0} 行あります。',
   'Difference': '差分',
   'Folders': 'フォルダー',
   'It could not be read: {0}': '読み込めませんでした: {0}',

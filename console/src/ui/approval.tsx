@@ -3,7 +3,7 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { sortOptions } from '../answers';
 import { absent, conversation, rights } from '../app';
-import { assessing, inputId, isWhole, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
+import { assessing, inputId, isWhole, offerOf, piecesOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { Choice, ToolCall } from '../ahp';
 import { commandIn, pretty } from '../words';
@@ -14,22 +14,23 @@ import { Markdown } from './markdown';
 import { useSettled } from './settled';
 import { Inside, useInput, type Props } from './toolparts';
 import { useWritten } from './written';
-import { t } from '../language';
+import { plural, t } from '../language';
 
 const unread: State = { why: t`Some of it has not loaded.`, press: t`Read it first` };
 
-/** Tracks how much of a request is loaded, and loads the rest. */
-function useReading(connected: boolean): { reading: Reading; stateOf: (id: string) => State; readFirst: () => void } {
-  const [states, setStates] = useState<Record<string, State>>({});
+/** Tracks how much of a request is loaded, and loads the rest. folded: the changed lines that are folded. */
+function useReading(call: ToolCall, connected: boolean): { reading: Reading; stateOf: (id: string) => State; folded: number; readFirst: () => void } {
+  const [states, setStates] = useState<Record<string, [State, number]>>({});
   const [round, setRound] = useState(0);
-  const report = useRef((id: string, state: State) => setStates((had) => (had[id] === state ? had : { ...had, [id]: state }))).current;
-  return { reading: { round, connected, report }, stateOf: (id) => states[id] ?? unread, readFirst: () => setRound((n) => n + 1) };
+  const report = useRef((id: string, state: State, lines = 0) => setStates((had) => (had[id]?.[0] === state && had[id][1] === lines ? had : { ...had, [id]: [state, lines] }))).current;
+  const folded = piecesOf(call).reduce((n, { id }) => n + (states[id]?.[1] ?? 0), 0);
+  return { reading: { round, connected, report }, stateOf: (id) => states[id]?.[0] ?? unread, folded, readFirst: () => setRound((n) => n + 1) };
 }
 
 /** Asks the user whether a tool call may run. */
 export function Approval({ turnId, call, kind, readOnly, connected, leaves: away, answer }: Props & { kind: string }) {
   const key = requestKey(call);
-  const { reading, stateOf, readFirst } = useReading(connected);
+  const { reading, stateOf, folded, readFirst } = useReading(call, connected);
   const [goesOn, setGoesOn] = useState(''); // key of the request that the user continues without the host's risk assessment
   const [entered, write] = useWritten(`${turnId} ${call.toolCallId}`, () => ({ key: '', text: '' }));
   const at = useRef<HTMLDivElement>(null);
@@ -52,7 +53,7 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
       {edited !== undefined && <textarea class="command" aria-label={t`Input to approve`} value={edited} onInput={({ currentTarget }) => write(() => ({ key, text: currentTarget.value }))} />}
       {away && !readOnly && (!leaves || changed !== undefined) && <p class="why">{leaves ? t`Your change cannot wait at the relay. You can allow it when the host is back.` : t`A part of this request is only at the host. It can be answered when the host is back.`}</p>}
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
-        <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={changed} connected={connected} leaves={leaves} answer={answer}
+        <Decision turnId={turnId} call={call} title={title} offer={offer} folded={folded} shown={edited ?? input.text} input={changed} connected={connected} leaves={leaves} answer={answer}
           edit={editable ? () => write(() => ({ key, text: text(call.toolInput) })) : undefined}
           readFirst={() => {
             readFirst();
@@ -66,13 +67,13 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
 
 /** Asks the user whether the agent may use a tool's result. */
 export function ResultApproval({ turnId, call, kind, readOnly, connected, answer }: Props & { kind: string }) {
-  const { reading, stateOf, readFirst } = useReading(connected);
+  const { reading, stateOf, folded, readFirst } = useReading(call, connected);
   const at = useRef<HTMLDivElement>(null);
   return (
     <div class="approval" ref={at}>
       <Inside call={call} kind={kind} reading={reading} />
       {readOnly ? <p class="dim">{t`Waits for a user with the right to answer.`}</p> : (
-        <Decision turnId={turnId} call={call} title={t`May the agent use this result?`} offer={offerOf(call, stateOf, false)} connected={connected} leaves={false} answer={answer}
+        <Decision turnId={turnId} call={call} title={t`May the agent use this result?`} offer={offerOf(call, stateOf, false)} folded={folded} connected={connected} leaves={false} answer={answer}
           readFirst={() => {
             readFirst();
             at.current?.querySelector<HTMLElement>('.chip')?.click();
@@ -102,7 +103,7 @@ function Risk({ call }: { call: ToolCall }) {
 }
 
 interface DecisionProps {
-  turnId: string; call: ToolCall; title: string; offer: Offer; connected: boolean; leaves: boolean; answer?: string;
+  turnId: string; call: ToolCall; title: string; offer: Offer; folded: number; connected: boolean; leaves: boolean; answer?: string;
   shown?: string; // input as shown
   input?: string; // input as edited by the user
   readFirst: () => void; edit?: () => void;
@@ -120,7 +121,7 @@ function Decision(props: DecisionProps) {
   return <div class="question" role="group" aria-label={props.title} data-ask data-offer={props.offer.allow} ref={at}><Answers key={key} {...props} /></div>;
 }
 
-function Answers({ turnId, call, title, offer, shown, input, connected, leaves, answer, readFirst, edit }: DecisionProps) {
+function Answers({ turnId, call, title, offer, folded, shown, input, connected, leaves, answer, readFirst, edit }: DecisionProps) {
   const settled = useSettled();
   const hint = useId();
   const [asks, setAsks] = useState<Choice>();
@@ -148,6 +149,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
     <>
       <p class="name" tabIndex={-1}>{title}</p>
       {no && <p class="why" role="status">{offer.why}</p>}
+      {!no && folded > 0 && <p class="why">{plural(folded, '{0} changed line is folded above.', '{0} changed lines are folded above.')}</p>}
       {offer.allow === 'hold' && <p class="dim" id={hint}>{t`Hold for a second to allow.`}<span class="by-keys"> {t`The keyboard opens a dialog to confirm.`}</span></p>}
       <div class="answers">
         {no ? offer.press && <button type="button" disabled={!connected} onClick={readFirst}>{offer.press}</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}

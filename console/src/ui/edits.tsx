@@ -1,6 +1,6 @@
 // File changes and their differences.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useState } from 'preact/hooks';
 import { requests } from '../app';
 import { editId, textOfRead, visible, type State } from '../approval';
 import { linesOf, pairs, type Line } from '../differences';
@@ -32,7 +32,7 @@ export function Stat({ edit }: { edit: FileEdit | undefined }) {
 export interface Reading {
   round: number; // increases when the user asks for the rest; limits then no longer apply
   connected: boolean;
-  report: (id: string, state: State) => void;
+  report: (id: string, state: State, folded?: number) => void; // folded: changed lines that the user must unfold to see
 }
 
 const mostRead = 20; // edits of a request read without asking
@@ -47,13 +47,13 @@ export function FileEdits({ edits, reading }: { edits: FileEdit[]; reading?: Rea
 }
 
 function Edit({ edit, open, read, reading }: { edit: FileEdit; open: boolean; read: boolean; reading?: Reading }) {
-  const [shown, setShown] = useState(open);
+  const [shown, setShown] = useState(open); // now, or earlier
   const kind = kindOfEdit(edit);
   return (
     <li class="edit">
-      <details open={open} onToggle={(e) => setShown(e.currentTarget.open)}>
+      <details open={open} onToggle={(e) => setShown(shown || e.currentTarget.open)}>
         <summary title={pathOf(uriOfEdit(edit))}><span class="name path">{pathOf(uriOfEdit(edit))}</span>{kind && <span class="badge">{kind}</span>} <Stat edit={edit} /></summary>
-        {(shown || reading && read) && <Diff edit={edit} reading={reading} />}
+        {(shown || reading && read) && <Diff edit={edit} reading={reading} folded={!shown} />}
       </details>
     </li>
   );
@@ -84,7 +84,7 @@ async function compared(edit: FileEdit, whole: boolean): Promise<{ lines: Line[]
 
 interface Loaded { key: string; lines?: Line[]; rough?: boolean; why?: string; press?: string }
 
-export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: boolean; reading?: Reading }) {
+export function Diff({ edit, wide = false, reading, folded = false }: { edit: FileEdit; wide?: boolean; reading?: Reading; folded?: boolean }) {
   const [loaded, setLoaded] = useState<Loaded>({ key: '' });
   const [all, setAll] = useState(false);
   const id = editId(edit);
@@ -95,7 +95,7 @@ export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: b
     const done = (now: Loaded) => {
       if (gone) return;
       setLoaded(now);
-      report?.(id, now.why === undefined ? 'shown' : { why: t`A change cannot be shown: ${now.why}`, press: now.press });
+      if (now.why !== undefined) report?.(id, { why: t`A change cannot be shown: ${now.why}`, press: now.press });
     };
     if (loaded.key === key && loaded.lines) return;
     report?.(id, 'loading');
@@ -103,6 +103,8 @@ export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: b
     return () => { gone = true; };
   }, [key, reading?.connected]);
   const { lines, rough, why } = loaded.key === key ? loaded : {} as Loaded;
+  const hidden = lines?.slice(folded ? 0 : all ? lines.length : mostLines).filter((l) => '+-'.includes(l.kind)).length;
+  useLayoutEffect(() => { if (hidden !== undefined) report?.(id, 'shown', hidden); }, [lines, hidden]);
   if (why) return <p class="dim">{t`The change cannot be shown: ${why}`}</p>;
   if (!lines) return <p class="dim" aria-busy="true">{t`Comparing…`}</p>;
   if (lines.length === 0) return <p class="dim">{t`No line is different.`}</p>;

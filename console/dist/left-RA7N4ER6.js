@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-I3GCVRHZ.js";import"./chunk-V2SLJF5R.js";import"./chunk-SEL7TRRC.js";import"./chunk-4JVODSGI.js";import"./chunk-NKN5FARS.js";import"./chunk-R5EAKXOH.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

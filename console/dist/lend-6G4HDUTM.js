@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-T3GUYBRW.js";import"./chunk-2FJDZFFD.js";import"./chunk-26WMZINT.js";import"./chunk-QV2BVWNF.js";import"./chunk-ZRCT22FY.js";import"./chunk-4JVODSGI.js";import"./chunk-NKN5FARS.js";import"./chunk-R5EAKXOH.js";export{b as Asks,c as CameraView,a as Lend};
