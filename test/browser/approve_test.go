@@ -405,3 +405,37 @@ func TestLongCommandIsFoldedInTheList(t *testing.T) {
 	p.wants(lastTurn+" .approval pre", "echo the end")
 	p.wants(lastTurn+" .answers button", "Allow Once")
 }
+
+// TestInputIsReadableInTheList asks for permission with an input in JSON. The list, and the first pane of a
+// wide screen, must show it as the session does: in lines, or a command alone.
+func TestInputIsReadableInTheList(t *testing.T) {
+	t.Parallel()
+	const row = "#sessions [data-group=needs] li:has(.asked)"
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(phone(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.begin()
+	for input, want := range map[string]string{
+		`{"path":"/srv","recursive":true}`: "{\n  \"path\": \"/srv\",\n  \"recursive\": true\n}",
+		`{"command":"make test"}`:          "make test",
+		`{"command":"create","path":"/x"}`: "{\n  \"command\": \"create\",\n  \"path\": \"/x\"\n}", // not only a part of what is approved
+	} {
+		p.do(phone())
+		p.say(`approve {"toolInput":` + js(input) + `,"confirmationTitle":"May I?","invocationMessage":"May I?"}`)
+		p.await(lastTurn + " .answers button")
+		p.click("#back")
+		p.await(row + " .asked pre")
+		if got := p.text(row + " .asked pre"); got != want {
+			t.Errorf("the list shows the input %s as %q; want %q", input, got, want)
+		}
+		p.shot("asked-json")
+		p.do(desktop())
+		p.await(".first .asked pre")
+		if got := p.text(".first .asked pre"); got != want {
+			t.Errorf("the first pane shows the input %s as %q; want %q", input, got, want)
+		}
+		p.click(".first .item")
+		p.press(lastTurn+" .answers button", "Skip")
+		p.wants(lastTurn+" .parts", "Then not.")
+	}
+}

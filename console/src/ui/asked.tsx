@@ -5,7 +5,7 @@ import { hosts, links, nav, questions, rights, sessions, view } from '../app';
 import type { Asked } from '../asked';
 import { visible } from '../approval';
 import { text } from '../store';
-import { ago, unmarked } from '../words';
+import { ago, commandIn, pretty, unmarked } from '../words';
 import { Icon, isNarrow } from './bits';
 import { needing } from './order';
 import { unpaired } from './status';
@@ -50,13 +50,15 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
   const at = useRef<HTMLDivElement>(null);
   const may = rights.mayAnswer(q.host, q.kind === 'approval');
   const approval = q.kind === 'approval';
-  const folds = approval && rowsOf(q.detail) > mostRows;
+  const { command, whole } = commandIn(q.detail);
+  const input = whole ? command : pretty(q.detail);
+  const folds = approval && rowsOf(input) > mostRows;
   // The text of an approval is shown completely, because it may be the command itself. A folded command can only be refused here.
   const options = may && connected ? q.options.filter((o) => o.deny || !folds) : [];
   return (
     <div class="asked" data-asked={q.id} ref={at}>
       {q.text && <p class="asked-text" dir="auto">{approval ? visible(q.text) : unmarked(q.text)}</p>}
-      {q.detail && (approval ? <pre class={folds ? 'command folded' : 'command'}>{visible(q.detail)}</pre> : <p class="asked-text" dir="auto">{unmarked(q.detail)}</p>)}
+      {q.detail && (approval ? <pre class={folds ? 'command folded' : 'command'}>{visible(input)}</pre> : <p class="asked-text" dir="auto">{unmarked(q.detail)}</p>)}
       {q.risky && <p class="risk danger"><Icon name="alert" />{t`The host marks this as dangerous.`}</p>}
       {options.length > 0 && (
         <div class="answers">
