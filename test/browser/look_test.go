@@ -360,3 +360,35 @@ func TestHeaderFitsANarrowScreen(t *testing.T) {
 		p.wants("#status-text", "Live")
 	}
 }
+
+// TestLongOutputBeginsAtItsEnd opens a tool call with 120 KB of output. The page must show the end of the
+// output, on request the whole from its start, and then the end again.
+func TestLongOutputBeginsAtItsEnd(t *testing.T) {
+	t.Parallel()
+	const output = lastTurn + " .tool pre[aria-label=Output]"
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.before(`((parse) => { JSON.parse = (text, ...more) => parse(String(text).replace('"echoed"', JSON.stringify('the first line\n' + 'between them\n'.repeat(9_000) + 'the last line')), ...more); })(JSON.parse);`)
+	p.do(phone(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.begin()
+	p.say("tool")
+	p.wants(lastTurn+" .parts", "Tool done.")
+	p.click(lastTurn + " .tool summary")
+	// inView waits until a part of the output, counted from its start or end, is visible.
+	inView := func(words string) {
+		t.Helper()
+		p.holds(words+" in view", fmt.Sprintf(`((pre, words) => {
+			const text = pre.firstChild, range = document.createRange();
+			range.setStart(text, text.data.indexOf(words));
+			range.setEnd(text, text.data.indexOf(words) + words.length);
+			const is = range.getBoundingClientRect(), view = pre.getBoundingClientRect();
+			return is.height > 0 && is.top >= view.top && is.bottom <= view.bottom;
+		})(document.querySelector(%s), %s)`, js(output), js(words)))
+	}
+	inView("the last line")
+	p.shot("long-output")
+	p.press(lastTurn+" .tool button", "Show all 117 KB")
+	inView("the first line")
+	p.press(lastTurn+" .tool button", "Show the end")
+	inView("the last line")
+}

@@ -812,6 +812,7 @@ export default {
   'Subagent': 'وكيل فرعي',
   'something': 'شيء',
   'Show all {0} KB': 'عرض كل {0} ك.ب',
+  'Show the end': 'عرض النهاية',
   'Output': 'الناتج',
   'It is empty.': 'فارغ.',
   'The input could not be read: {0}': 'تعذّرت قراءة المُدخَل: {0}',

@@ -812,6 +812,7 @@ export default {
   'Subagent': 'Subagent',
   'something': 'etwas',
   'Show all {0} KB': 'Alle {0} KB anzeigen',
+  'Show the end': 'Das Ende anzeigen',
   'Output': 'Ausgabe',
   'It is empty.': 'Es ist leer.',
   'The input could not be read: {0}': 'Die Eingabe konnte nicht gelesen werden: {0}',

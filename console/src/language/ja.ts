@@ -812,6 +812,7 @@ export default {
   'Subagent': 'サブエージェント',
   'something': '不明なもの',
   'Show all {0} KB': '全 {0} KB を表示',
+  'Show the end': '末尾を表示',
   'Output': '出力',
   'It is empty.': '空です。',
   'The input could not be read: {0}': '入力を読み込めませんでした: {0}',

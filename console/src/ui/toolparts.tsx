@@ -63,14 +63,16 @@ function Content({ content, reading }: { content: FileEdit; reading?: Reading })
 
 const mostOutput = 20_000; // characters shown at first
 
+/** Shows a tool's output. Of a long one, it shows the end first, and on request all, from the start. */
 function Output({ value }: { value: string }) {
   const [all, setAll] = useState(false);
   const clean = plain(value);
-  const cut = !all && clean.length > mostOutput;
+  const long = clean.length > mostOutput;
+  const cut = long && !all;
   return (
     <>
-      {cut && <button type="button" class="small" onClick={() => setAll(true)}>{t`Show all ${Math.round(clean.length / 1000)} KB`}</button>}
-      <pre tabIndex={0} aria-label={t`Output`}>{cut ? clean.slice(-mostOutput) : clean}</pre>
+      {long && <button type="button" class="small" onClick={() => setAll(cut)}>{cut ? t`Show all ${Math.round(clean.length / 1000)} KB` : t`Show the end`}</button>}
+      <pre key={String(cut)} class={cut ? 'cut' : ''} tabIndex={0} aria-label={t`Output`}>{cut ? clean.slice(-mostOutput) : clean}</pre>
     </>
   );
 }

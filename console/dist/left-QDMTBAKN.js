@@ -1,0 +1,1 @@
+import{a,b,c,d}from"./chunk-P6KBK7AQ.js";import"./chunk-BL76ABN3.js";import"./chunk-MYHMQ7LJ.js";import"./chunk-GGUTGRZ5.js";import"./chunk-IUA5VNVC.js";import"./chunk-WHA3ARDM.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-UP6A6Z6P.js";import"./chunk-5IJTDRSQ.js";import"./chunk-BBM5D6Q6.js";import"./chunk-6HD7ZEQC.js";import"./chunk-VUKGWLUL.js";import"./chunk-Z57BDQKI.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-DZKAZNH2.js";import"./chunk-FNMU6GXW.js";import"./chunk-26WMZINT.js";import"./chunk-QZIKGY4C.js";import"./chunk-3JY5QM57.js";import"./chunk-6HD7ZEQC.js";import"./chunk-VUKGWLUL.js";import"./chunk-Z57BDQKI.js";export{b as Asks,c as CameraView,a as Lend};

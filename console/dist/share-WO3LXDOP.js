@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-CM6V6662.js";import"./chunk-O7FMC34P.js";import"./chunk-FNMU6GXW.js";import"./chunk-26WMZINT.js";import"./chunk-QZIKGY4C.js";import"./chunk-3JY5QM57.js";import"./chunk-6HD7ZEQC.js";import"./chunk-VUKGWLUL.js";import"./chunk-Z57BDQKI.js";export{b as Code,a as Share};
