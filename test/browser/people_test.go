@@ -351,3 +351,28 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	second.do(chromedp.Reload())
 	second.wants("#out", "not signed in")
 }
+
+// TestOnlyOwnersAreAskedToConnectAHost opens /device at a relay without hosts: as its owner, and as a
+// person who may talk to agents and cannot admit a host.
+func TestOnlyOwnersAreAskedToConnectAHost(t *testing.T) {
+	t.Parallel()
+	p, guest := newPage(t), newPage(t)
+	s := startRelayFor(t, stackConfig{still: true})
+	p.do(phone(), chromedp.Navigate(s.invite()))
+	p.click("#form button")
+	p.await("#code")
+
+	link := p.later("import('/pages/keys.js').then((k) => k.call('POST', 'api/invites', { subject: 'guest', level: 'talk', hosts: ['*'] })).then((r) => r.link)")
+	guest.do(phone(), chromedp.Navigate(link))
+	guest.click("#form button")
+	guest.wants("#who", "guest. You may talk to agents")
+	guest.until("a step", patience, func() bool { return guest.shows("#in") || guest.shows("#add") })
+	if guest.shows("#add") {
+		t.Error("a person who cannot connect a host sees the form for that; want the overview")
+	}
+	guest.wants("#hosts", "Ask an owner to connect one.")
+	if guest.shows("#to-add") {
+		t.Error("the overview offers to add a host; want that only for owners")
+	}
+	guest.shot("people-guest")
+}

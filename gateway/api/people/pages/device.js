@@ -21,11 +21,14 @@ function show(name, title = titles[name]) {
   if (moved) at('title').focus();
 }
 
+/** Whether a person may connect hosts. */
+const owns = (me) => me.level === 'own';
+
 /** Returns to the first step of a device that is signed in: its first host, or the overview. */
 function home() {
   at('lookup').reset();
   at('lookup-device').reset();
-  show(known.me.hosts.length === 0 ? 'add' : 'in');
+  show(known.me.hosts.length === 0 && owns(known.me) ? 'add' : 'in');
 }
 
 /** Asks before something that cannot be undone, and returns the chosen answer; '' for none. */
@@ -142,11 +145,12 @@ async function refresh() {
   const command = `host-agent up ${new URL('..', import.meta.url).href.replace(/\/$/, '')}`;
   if (changed('next', command)) at('next').replaceChildren(...linkToSend(command, true));
   at('who').textContent = `Signed in as ${me.subject}. You may ${levelWords(me.level)}.`;
-  list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), 'None yet.', (host) => {
+  list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), owns(me) ? 'None yet.' : 'None yet. Ask an owner to connect one.', (host) => {
     const open = make('button', 'Open', { type: 'button' });
     open.addEventListener('click', () => openHost(host.host));
     return make('li', [make('b', host.host), ` ${host.state} `, open]);
   });
+  at('to-add').hidden = !owns(me);
   const { shares } = await call('GET', 'api/shares');
   list('shares', shares, 'Nothing.', (share) => {
     const end = make('button', 'Take back', { type: 'button' });
