@@ -187,3 +187,44 @@ func TestFocusRingsAreWhole(t *testing.T) {
 		p.holds("the sheet to close", "!document.querySelector('dialog[open]')")
 	}
 }
+
+// TestEscapeClosesWhatIsOnTop presses Escape with a side pane open. It must close the uppermost of menu, sheet
+// and pane, and nothing else. A text in the pane that is not finished keeps it open.
+func TestEscapeClosesWhatIsOnTop(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	escape := func() {
+		t.Helper()
+		p.do(chromedp.KeyEvent(kb.Escape))
+		p.settles()
+	}
+	for _, size := range []step{desktop(), phone()} {
+		p.do(size)
+		p.pressed("[data-kind=files]")
+		p.wants("#beside .files", "session.go")
+		eval[any](p, `dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true}))`)
+		p.await("#palette")
+		escape()
+		p.holds("only the sheet to close", "!document.querySelector('dialog[open]') && document.querySelector('#beside')")
+		escape()
+		p.holds("the pane to close", "!document.querySelector('#beside')")
+	}
+
+	p.do(desktop())
+	p.pressed("[data-kind=files]")
+	p.await("#beside .files")
+	p.pressed(".chat-head .menu summary")
+	p.await(".chat-head .menu button")
+	escape()
+	p.holds("only the menu to close", "!document.querySelector('.menu[open]') && document.querySelector('#beside')")
+	p.enter("#prompt", "half a sentence")
+	escape()
+	p.settles()
+	if !p.shows("#beside") {
+		t.Error("Escape in a field with text closes the pane; want it open")
+	}
+}

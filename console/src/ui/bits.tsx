@@ -73,7 +73,11 @@ export function Menu({ label, icon = 'more', children }: { label: string; icon?:
     const close = (e: Event) => {
       if (at.current?.open && !(e.type === 'pointerdown' && at.current.contains(e.target as Node)) && (e as KeyboardEvent).key !== 'Tab') shut(at.current);
     };
-    const key = (e: KeyboardEvent) => { if (e.key === 'Escape') close(e); };
+    const key = (e: KeyboardEvent) => {
+      if (e.key !== 'Escape' || !at.current?.open) return;
+      e.preventDefault(); // only the menu closes
+      close(e);
+    };
     addEventListener('pointerdown', close);
     addEventListener('keydown', key);
     return () => {

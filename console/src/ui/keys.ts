@@ -34,6 +34,12 @@ function typing(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName));
 }
 
+/** Whether Escape closes the side pane: nothing above it is open, and the user is not writing. */
+function closesPane(e: KeyboardEvent): boolean {
+  const writes = typing(e.target) && (e.target as HTMLInputElement).value !== '';
+  return app.pane !== null && app.dialog === null && !writes && !e.defaultPrevented && !document.querySelector('.menu[open]');
+}
+
 /** Listens for shortcuts until the returned function is called. */
 export function keys(): () => void {
   const pressed = (e: KeyboardEvent) => {
@@ -44,6 +50,7 @@ export function keys(): () => void {
     else if (command && e.key === '.') conversation.stop();
     else if (e.altKey && e.key.toLowerCase() === 'n') nextOne();
     else if (e.altKey && e.key.toLowerCase() === 'a') toQuestion();
+    else if (e.key === 'Escape' && closesPane(e)) app.showPane(null);
     else if (e.key === '/' && !typing(e.target) && !command) (document.querySelector('#search') as HTMLElement)?.focus();
     else return;
     e.preventDefault();

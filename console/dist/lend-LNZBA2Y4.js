@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-QDG6CAI2.js";import"./chunk-5GSENIHK.js";import"./chunk-26WMZINT.js";import"./chunk-5IQAYQ6Q.js";import"./chunk-LZKRNZH5.js";import"./chunk-GGUTGRZ5.js";import"./chunk-IUA5VNVC.js";import"./chunk-WHA3ARDM.js";export{b as Asks,c as CameraView,a as Lend};

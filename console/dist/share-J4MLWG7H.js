@@ -1,0 +1,1 @@
+import{a,b}from"./chunk-PXEROAXQ.js";import"./chunk-DISVBJOJ.js";import"./chunk-ZSNIYHAL.js";import"./chunk-26WMZINT.js";import"./chunk-5IQAYQ6Q.js";import"./chunk-LZKRNZH5.js";import"./chunk-GGUTGRZ5.js";import"./chunk-IUA5VNVC.js";import"./chunk-WHA3ARDM.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-CNQHICA2.js";import"./chunk-5ZAVDIRR.js";import"./chunk-5GSENIHK.js";import"./chunk-26WMZINT.js";import"./chunk-5IQAYQ6Q.js";import"./chunk-LZKRNZH5.js";import"./chunk-GGUTGRZ5.js";import"./chunk-IUA5VNVC.js";import"./chunk-WHA3ARDM.js";export{b as Code,a as Share};
