@@ -77,3 +77,53 @@ func TestFoldedLinesAreCountedBesideTheAnswers(t *testing.T) {
 	p.settles()
 	unfolded()
 }
+
+// TestLongDifferenceIsDrawnInParts unfolds 10,000 removed lines and 10,000 added ones, which are higher on a
+// phone. The page must draw only those near the visible part, keep the place, and show each part after a
+// scroll to it.
+func TestLongDifferenceIsDrawnInParts(t *testing.T) {
+	t.Parallel()
+	const most = 200
+	const diff = approval + " .diff"
+	p := newPage(t)
+	p.meets(startStackWith(t, stackConfig{still: true}))
+	p.asksToWrite(`{"before":` + numbered(10_000) + `,"after":` + blob(640_000) + `}`)
+	drawn := func() {
+		t.Helper()
+		p.settles()
+		if n := p.count(diff + " .line"); n == 0 || n > most {
+			t.Errorf("%d of 20000 lines are drawn; want at most %d", n, most)
+		}
+	}
+	// inView finds a line whose whole height is visible in the difference.
+	inView := func(kind string, line int) {
+		t.Helper()
+		p.holds(fmt.Sprint(kind, " line ", line, " in view"), fmt.Sprintf(`(d => [...d.querySelectorAll('.line.%s')].some((l) => l.querySelector('.no').textContent === '%d' &&
+			l.getBoundingClientRect().top >= d.getBoundingClientRect().top - 1 && l.getBoundingClientRect().bottom <= d.getBoundingClientRect().bottom + 1))(document.querySelector(%s))`, kind, line, js(diff)))
+	}
+	scrolls := func(part string) {
+		t.Helper()
+		p.holds("a scroll to "+part+" of the height", "(d => { d.scrollTop = d.scrollHeight * "+part+"; return true; })(document.querySelector("+js(diff)+"))")
+		p.settles()
+	}
+	scrolls("0")
+	inView("removed", 1)
+	drawn()
+	scrolls("1")
+	inView("removed", 400)
+	p.press(approval+" .edit button", "Show 19,600 more lines")
+	inView("removed", 400)
+	drawn()
+	for _, size := range []step{desktop(), phone()} {
+		p.do(size)
+		for _, part := range []string{"0", "0.5", "0.7"} {
+			scrolls(part)
+			drawn()
+			p.holds("lines in the middle of the view", "(d => document.elementFromPoint(d.x + d.width / 2, d.y + d.height / 2).closest('.line'))(document.querySelector("+js(diff)+").getBoundingClientRect())")
+		}
+		scrolls("1")
+		scrolls("1") // the first has measured the lines there
+		inView("added", 10_000)
+		drawn()
+	}
+}

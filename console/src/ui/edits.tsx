@@ -1,6 +1,7 @@
 // File changes and their differences.
 
-import { useEffect, useLayoutEffect, useState } from 'preact/hooks';
+import type { RefObject } from 'preact';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { requests } from '../app';
 import { editId, textOfRead, visible, type State } from '../approval';
 import { linesOf, pairs, type Line } from '../differences';
@@ -8,6 +9,7 @@ import { isObject, text } from '../store';
 import type { FileEdit, Side } from '../ahp';
 import { baseName, pathOf } from '../words';
 import { Lines } from './bits';
+import { useNear } from './near';
 import { plural, t } from '../language';
 
 const mostText = 1_000_000; // characters of a side to compare
@@ -112,7 +114,7 @@ export function Diff({ edit, wide = false, reading, folded = false }: { edit: Fi
   return (
     <>
       {rough && <p class="why">{t`Too large to compare line by line: all old lines are shown as removed, and all new lines as added.`}</p>}
-      {wide ? <SideBySide lines={shown} /> : <Inline lines={shown} />}
+      <Table key={key} lines={shown} wide={wide} long={lines.length > mostLines} />
       {shown.length < lines.length && <button type="button" class="small" onClick={() => setAll(true)}>{plural(lines.length - shown.length, 'Show {0} more line', 'Show {0} more lines')}</button>}
     </>
   );
@@ -125,25 +127,38 @@ function seen(line: Line): string {
   return visible(line.text.replace(/\r$/, ''));
 }
 
-function Inline({ lines }: { lines: Line[] }) {
+type Pair = ReturnType<typeof pairs>[number];
+
+/** The lines of a difference. Of a long one, only those near the visible part are drawn. */
+function Table({ lines, wide, long }: { lines: Line[]; wide: boolean; long: boolean }) {
+  const at = useRef<HTMLDivElement>(null);
+  const rows = useMemo((): (Line | Pair)[] => (wide ? pairs(lines) : lines), [lines, wide]);
   return (
-    <div class="diff" role="table" aria-label={t`Difference`} tabIndex={0}>
-      {lines.map((l, i) => (
-        <div key={i} role="row" class={`line ${words[l.kind]}`}>
-          <span role="cell" class="no">{l.now ?? l.old ?? ''}</span><span role="cell" class="sign">{l.kind === '@' ? '⋯' : l.kind}</span><span role="cell" class="code">{seen(l)}</span>
-        </div>
-      ))}
+    <div class={wide ? 'diff sides' : 'diff'} role="table" aria-label={t`Difference`} aria-rowcount={rows.length} tabIndex={0} ref={at}>
+      {long ? <Near rows={rows} scroller={at} /> : rows.map(rowOf)}
     </div>
   );
 }
 
-function SideBySide({ lines }: { lines: Line[] }) {
-  const cell = (l: Line | null, side: 'old' | 'now') => (
-    <><span role="cell" class={`no ${l ? words[l.kind] : ''}`}>{l?.[side] ?? ''}</span><span role="cell" class={`code ${l ? words[l.kind] : 'none'}`}>{l?.kind === '@' ? `⋯ ${l.text}` : l ? seen(l) : ''}</span></>
-  );
+function Near({ rows, scroller }: { rows: (Line | Pair)[]; scroller: RefObject<HTMLDivElement> }) {
+  const list = useRef<HTMLDivElement>(null);
+  const keys = useMemo(() => rows.map((_, i) => String(i)), [rows]);
   return (
-    <div class="diff sides" role="table" aria-label={t`Difference`} tabIndex={0}>
-      {pairs(lines).map(([a, b], i) => <div key={i} role="row" class="pair">{cell(a, 'old')}{cell(b, 'now')}</div>)}
+    <div role="rowgroup" ref={list}>
+      {useNear(keys, list, scroller, undefined).map((piece) => ('gap' in piece ? <div key={`before ${piece.before}`} style={{ height: `${piece.gap}px` }} /> : rowOf(rows[piece.row], piece.row)))}
     </div>
   );
+}
+
+function rowOf(row: Line | Pair, i: number) {
+  if (Array.isArray(row)) return <div key={i} data-row={i} aria-rowindex={i + 1} role="row" class="pair">{cellsOf(row[0], 'old')}{cellsOf(row[1], 'now')}</div>;
+  return (
+    <div key={i} data-row={i} aria-rowindex={i + 1} role="row" class={`line ${words[row.kind]}`}>
+      <span role="cell" class="no">{row.now ?? row.old ?? ''}</span><span role="cell" class="sign">{row.kind === '@' ? '⋯' : row.kind}</span><span role="cell" class="code">{seen(row)}</span>
+    </div>
+  );
+}
+
+function cellsOf(l: Line | null, side: 'old' | 'now') {
+  return <><span role="cell" class={`no ${l ? words[l.kind] : ''}`}>{l?.[side] ?? ''}</span><span role="cell" class={`code ${l ? words[l.kind] : 'none'}`}>{l?.kind === '@' ? `⋯ ${l.text}` : l ? seen(l) : ''}</span></>;
 }

@@ -51,9 +51,9 @@ export function rangeOf(count: number, top: number, bottom: number, height: (row
  */
 export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: RefObject<HTMLElement>, had: string | undefined): Piece[] {
   const heights = useRef(new Map<string, number>());
-  const guess = useRef(firstGuess);
+  const guess = useRef(0); // px; it must not change, because each row above would then move the visible ones
   const [[from, to], setRange] = useState<[number, number]>([0, step * 3]);
-  const height = (row: number) => heights.current.get(keys[row]) ?? guess.current;
+  const height = (row: number) => heights.current.get(keys[row]) ?? (guess.current || firstGuess);
   const look = () => {
     const [at, by] = [list.current, scroller.current];
     if (!at || !by) return;
@@ -72,7 +72,7 @@ export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: 
       n++;
       sum += h;
     }
-    if (n > 0) guess.current = sum / n;
+    if (n > 0) guess.current ||= sum / n;
     look();
   }, [keys.join('\n'), from, to]);
   useLayoutEffect(() => {
