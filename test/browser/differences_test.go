@@ -56,6 +56,7 @@ func TestFoldedLinesAreCountedBesideTheAnswers(t *testing.T) {
 	p.asksToWrite(`{"after":` + blob(64_000) + `}`)
 	p.wants(folded, "600 changed lines are folded above.")
 	p.await(allows)
+	p.holds("room around the button that unfolds", "((button, edit) => button.x - edit.x > 6 && edit.bottom - button.bottom > 3)(..."+js([]string{approval + " .edit button", approval + " .edit"})+".map((s) => document.querySelector(s).getBoundingClientRect()))")
 	p.press(approval+" .edit button", "Show 600 more lines")
 	unfolded()
 	p.click(allows)
