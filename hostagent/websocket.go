@@ -99,10 +99,12 @@ func (s *webSocket) Read() (message []byte, binary bool, err error) {
 	return message, binary, err
 }
 
-// skip reads and drops a message. The message returned by the last Read stays valid.
+// skip reads and drops a message of a connection that ends. It returns an error for a message that needs
+// a reservation. The message returned by the last Read stays valid.
 func (s *webSocket) skip() error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
+	s.room = func(int) error { return net.ErrClosed }
 	if s.lent && s.buf != nil {
 		unread := (*s.buf)[s.from:s.to]
 		s.buf = readBuffers.Get().(*[]byte)

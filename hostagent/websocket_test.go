@@ -322,6 +322,28 @@ func TestCloseBesideReader(t *testing.T) {
 	}
 }
 
+// TestCloseReservesNothing closes a connection while the host sends a message that needs a reservation. Close must make
+// none, because a reservation belongs to the goroutine that reads, and nothing would end this one.
+func TestCloseReservesNothing(t *testing.T) {
+	sock, host := dialRaw(t, 1<<20, nil)
+	reserved := make(chan int, 1)
+	sock.room = func(bytes int) error {
+		reserved <- bytes
+		return nil
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		sock.Close("client gone")
+	}()
+	host.hear(t) // the host-agent's close frame
+	_, _ = host.Write(append(hostFrame(finBit|opText, strings.Repeat("x", 2*routing.Reserved)), hostFrame(finBit|opClose, "")...))
+	<-closed
+	if len(reserved) > 0 {
+		t.Errorf("Close has reserved %d bytes; want nothing", <-reserved)
+	}
+}
+
 // TestWriteFrames writes messages to a server that uses a WebSocket library. The server must get
 // each message unchanged, and Write must not change the caller's bytes.
 func TestWriteFrames(t *testing.T) {
