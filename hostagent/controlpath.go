@@ -24,9 +24,17 @@ const (
 // unitDirs is the directory for the runtime directories of systemd's units.
 var unitDirs = "/run"
 
-// ControlPath returns the default path of the control socket of a host at a relay, given by its base
-// URL: in this user's directory, named after tenant, host and relay.
-func ControlPath(relay, tenant, host string) (string, error) {
+// ControlPath returns the default path of the control socket of a host at a relay: in this user's
+// directory, named after tenant, host and relay. With credentials, the relay is theirs, so that all
+// commands with these credentials find the same socket; otherwise it is the first of relays.
+func ControlPath(credentials *CredentialFile, relays []string, tenant, host string) (string, error) {
+	relay := ""
+	if credentials != nil {
+		relay = credentials.Relay()
+	}
+	if relay == "" && len(relays) > 0 {
+		relay = relays[0]
+	}
 	dir, err := controlDir()
 	if err != nil {
 		return "", err

@@ -355,7 +355,7 @@ func TestEnrollRefuses(t *testing.T) {
 		name, relay, token, file, want string
 		down                           bool
 	}{
-		{"no relay", "", token, "new", "want a URL", false},
+		{"no relay", "", token, "new", "want http://host:port", false},
 		{"plain", "http://relay", token, filepath.Join(dir, "new"), "--relay-plain", false},
 		{"no token", "https://relay", "x", "new", "want what relay token host prints", false},
 		{"a file", "https://relay", token, there, "exists; move it away", false},

@@ -529,19 +529,19 @@ func TestControlPath(t *testing.T) {
 	}
 	paths := map[string]bool{}
 	for _, host := range []string{"a", "b", strings.Repeat("x", 63)} {
-		path, err := ControlPath("https://relay.example.com:8443", "default", host)
+		path, err := ControlPath(nil, []string{"https://relay.example.com:8443"}, "default", host)
 		if err != nil || len(path) > maxSocketPath || paths[path] {
 			t.Fatalf("ControlPath = %q, %v; want a short path that no other host has", path, err)
 		}
 		paths[path] = true
 	}
-	first, _ := ControlPath("https://relay.example.com:8443", "default", "a")
+	first, _ := ControlPath(nil, []string{"https://relay.example.com:8443"}, "default", "a")
 	l, remove, err := ListenPrivate(first)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	crashed, _ := ControlPath("https://relay.example.com:8443", "default", "b")
+	crashed, _ := ControlPath(nil, []string{"https://relay.example.com:8443"}, "default", "b")
 	gone, _, err := ListenPrivate(crashed)
 	if err != nil {
 		t.Fatal(err)
@@ -583,7 +583,7 @@ func TestControlPath(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "ahp-host-agent"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ControlPath("https://relay.example.com:8443", "default", "a"); err == nil {
+	if _, err := ControlPath(nil, []string{"https://relay.example.com:8443"}, "default", "a"); err == nil {
 		t.Error("ControlPath accepts a directory that other users can read; want an error")
 	}
 }

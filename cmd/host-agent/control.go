@@ -31,21 +31,12 @@ func (c *runCmd) controlPath(cfg hostagent.Config, s *streams) string {
 	if err != nil {
 		return ""
 	}
-	path, err := hostagent.ControlPath(relayOf(cfg.Credentials, cfg.Relays), tenant, host)
+	path, err := hostagent.ControlPath(cfg.Credentials, cfg.Relays, tenant, host)
 	if err != nil {
 		s.log.Warn("control socket unavailable", "effect", `commands such as "host-agent clients" cannot reach this host-agent`, "error", err)
 		return ""
 	}
 	return path
-}
-
-// relayOf returns the base URL that names the relay in the path of the control socket. With a credential, it
-// is the credential's, so that all commands with this credential find the same socket.
-func relayOf(credentials *hostagent.CredentialFile, relays []string) string {
-	if credentials != nil && credentials.Relay() != "" {
-		return credentials.Relay()
-	}
-	return relays[0]
 }
 
 // controlFlags select one of the host-agents on this machine.

@@ -44,7 +44,7 @@ func (f *shareFlags) sealed(ctx context.Context, sharing *hostagent.Sharing) (co
 		if err != nil {
 			return control, nil, false
 		}
-		if control.Path, err = hostagent.ControlPath(relayOf(sharing.Credentials, sharing.Relays), tenant, host); err != nil {
+		if control.Path, err = hostagent.ControlPath(sharing.Credentials, sharing.Relays, tenant, host); err != nil {
 			return control, nil, false
 		}
 	}

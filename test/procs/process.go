@@ -188,7 +188,8 @@ func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	}
 	p := &Process{
 		name: name, netns: netns, program: program, args: args,
-		env: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=0", "XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // directory of control sockets, apart from this user's own
+		// The directories of control sockets and state are apart from this user's own.
+		env: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=0", "XDG_RUNTIME_DIR=" + b.Dir, "XDG_STATE_HOME=" + filepath.Join(b.Dir, name+".state")}, b.Env...),
 		log: filepath.Join(b.Dir, name+".log"), slack: b.Slack,
 	}
 	b.all = append(b.all, p)
