@@ -51,6 +51,7 @@ func socketIn(dir, relay, tenant, host string) string {
 	if u, err := url.Parse(relay); err == nil {
 		at = u.Host
 	}
+	at = strings.ReplaceAll(at, ":", "_") // Windows permits no colon in a file's name
 	path := filepath.Join(dir, tenant+"."+host+"@"+at+socketExt)
 	if len(path) > maxSocketPath {
 		path = filepath.Join(dir, shortName(tenant+"."+host)+shortName(at)+socketExt)

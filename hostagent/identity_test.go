@@ -530,8 +530,8 @@ func TestControlPath(t *testing.T) {
 	paths := map[string]bool{}
 	for _, host := range []string{"a", "b", strings.Repeat("x", 63)} {
 		path, err := ControlPath(nil, []string{"https://relay.example.com:8443"}, "default", host)
-		if err != nil || len(path) > maxSocketPath || paths[path] {
-			t.Fatalf("ControlPath = %q, %v; want a short path that no other host has", path, err)
+		if err != nil || len(path) > maxSocketPath || paths[path] || strings.Contains(filepath.Base(path), ":") {
+			t.Fatalf("ControlPath = %q, %v; want a short path that no other host has, without a colon, which Windows refuses", path, err)
 		}
 		paths[path] = true
 	}

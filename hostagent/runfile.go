@@ -79,15 +79,17 @@ func openRunFile(dir, tenant, host string, relays ...string) (*runFile, error) {
 	}
 	r := &runFile{f: f, relays: relays}
 	locked, err := auth.LockFile(f)
-	switch there := r.note(); {
-	case err != nil && len(there.Relays) > 0 && !slices.ContainsFunc(relays, func(url string) bool { return slices.Contains(there.Relays, url) }):
+	there := r.note()
+	ours := func(url string) bool { return slices.Contains(relays, url) }
+	switch {
+	case err != nil && len(there.Relays) > 0 && !slices.ContainsFunc(there.Relays, ours):
 		return nil, errors.Join(fmt.Errorf("%w: %s is in use for %s; choose another directory with --state-dir", errOtherRelay, path, strings.Join(there.Relays, " ")), f.Close())
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", errRunning, path, err), f.Close())
 	case !locked:
 		return nil, errors.Join(fmt.Errorf("state directory: this system has no locks for %s", path), f.Close())
 	}
-	r.previous = r.read()
+	r.previous = r.proven(there)
 	return r, nil
 }
 
@@ -100,14 +102,9 @@ func (r *runFile) note() (note runNote) {
 	return note
 }
 
-// read returns the instances in the file. The lock proves that they have ended.
-func (r *runFile) read() []string {
-	here, ok := r.here()
-	if !ok {
-		return nil
-	}
-	note := r.note()
-	if note.Boot != here.Boot || note.Inode != here.Inode {
+// proven returns the instances in the file's note. The lock proves that they have ended.
+func (r *runFile) proven(note runNote) []string {
+	if here, ok := r.here(); !ok || note.Boot != here.Boot || note.Inode != here.Inode {
 		return nil
 	}
 	bad := func(name string) bool { return ahp.CheckName("instance", name) != nil }
@@ -192,12 +189,10 @@ func (a *Agent) enter() error {
 // then on, the previous one writes no state.
 func got(a *Agent) error {
 	if a.run.f == nil && a.cfg.StateDir != "" { // a host-agent that is running, or stopped by a signal, has the file
-		err := os.Remove(runPath(a.cfg.StateDir, a.tenant, a.host))
-		if err == nil {
-			err = a.enter()
-		}
-		if errors.Is(err, errOtherRelay) {
-			return err
+		if os.Remove(runPath(a.cfg.StateDir, a.tenant, a.host)) == nil {
+			if err := a.enter(); err != nil {
+				return err
+			}
 		}
 	}
 	a.run.holds()

@@ -74,7 +74,7 @@ func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 	fifth := next()
 	for i := range 3 * maxPrevious {
 		check(fifth.begins("e" + strings.Repeat("x", i)))
-		fifth.previous = fifth.read()
+		fifth.previous = fifth.proven(fifth.note())
 	}
 	if len(fifth.previous) != maxPrevious {
 		t.Errorf("%d instances are remembered; want %d", len(fifth.previous), maxPrevious)
