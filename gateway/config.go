@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -262,8 +261,7 @@ func (cfg *Config) checkOrigins() error {
 		}
 	}
 	for _, origin := range cfg.ConsoleOrigins {
-		u, err := url.Parse(origin)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || origin != u.Scheme+"://"+u.Host {
+		if base, err := device.BaseURL(origin); err != nil || base != origin {
 			return fmt.Errorf("--console-origin %q: want a scheme and a host, such as https://console.example.com", origin)
 		}
 	}

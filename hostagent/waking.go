@@ -25,7 +25,7 @@ const (
 	mostKeys   = 16 // most relays' keys whose last order is remembered
 )
 
-// Waking configures whose machines a host-agent wakes, and who may wake its own machine.
+// Waking configures which machines a host-agent wakes, and which host-agents may wake its own.
 type Waking struct {
 	For []string // hosts whose machines the host-agent may wake; they are on networks of this machine
 	By  []string // hosts whose host-agents may wake this machine

@@ -143,7 +143,7 @@ func TestCorrectSetupPassesTheCheck(t *testing.T) {
 
 // TestCheckWithoutFlags runs host-agent check without flags, as the documents advise after
 // host-agent up. It takes the credential that host-agent up has written, and the host on this
-// machine. Without a credential, the error says what to do.
+// machine. Without a credential, the error names the remedy.
 func TestCheckWithoutFlags(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)

@@ -472,7 +472,7 @@ func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	n.end(job, result)
 }
 
-// removeGone removes a target whose service says that it no longer exists. If the target's address
+// removeGone removes a target after its service has answered that it is gone. If the target's address
 // was changed during the attempt, the target stays, and the attempt is to be repeated.
 func removeGone(n *Notifier, job *Job, t *Target, o outcome) outcome {
 	log := n.cfg.Log.With("tenant", job.Tenant, "subject", job.Subject, "target", job.Target)
